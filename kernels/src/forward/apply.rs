@@ -3,35 +3,50 @@
 use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, Blueprint, StatisticsKind};
 
-use crate::epilogue::{AffineStep, FoldedRow, activate, affine_step, transform};
+use crate::epilogue::{AffineStep, FoldedRow, Scalars, activate, affine_step, transform};
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, writes_sum_here};
 use crate::forward::rotation::rotated;
 use crate::memory::access::store;
 use crate::memory::input::{
-    SourceRow, TypedSource, combine_last, prefetch_elements, read, shifted,
+    SourceRow, TypedSource, combine_last, prefetch_elements, read, read_last, shifted,
 };
 use crate::types::Types;
+
+/// One step of a row, loaded.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Loaded<A: Float, N: Size> {
+    /// Of the tensor to normalize.
+    pub(crate) value: Vector<A, N>,
+    /// Of a residual or gate that follows the normalization.
+    pub(crate) last: Vector<A, N>,
+}
+
+/// Loads one step.
+#[cube]
+pub(crate) fn load_step<T: Types>(
+    source: &TypedSource<T>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Loaded<T::A, T::N> {
+    Loaded::<T::A, T::N> {
+        value: read::<T>(source, row, step, blueprint),
+        last: read_last::<T>(source, row, step, blueprint),
+    }
+}
 
 /// Normalizes one step and stores it.
 #[cube]
 pub(crate) fn apply<T: Types>(
-    value: Vector<T::A, T::N>,
+    loaded: &Loaded<T::A, T::N>,
     step: usize,
     row: &Row<T::A, T::N>,
     affine: &AffineStep<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let rotated = rotated_step::<T>(value, step, row, affine, &*bound, blueprint);
-    write_step::<T>(
-        value,
-        rotated,
-        step,
-        &row.source,
-        &row.result,
-        bound,
-        blueprint,
-    );
+    let rotated = rotated_step::<T>(loaded.value, step, row, affine, &*bound, blueprint);
+    write_step::<T>(loaded, rotated, step, &row.result, bound, blueprint);
 }
 
 /// Normalizes one step, with scale and bias, and rotates it if there is a rotation.
@@ -63,29 +78,22 @@ pub(crate) fn result_of_step<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     let rotated = rotated_step::<T>(value, step, row, affine, bound, blueprint);
-    finished::<T>(rotated, step, &row.source, bound, blueprint)
+    let last = read_last::<T>(bound.source, &row.source, step, blueprint);
+    finished::<T>(rotated, last, bound.scalars, blueprint)
 }
 
 /// Adds or multiplies a late residual, and applies the activation.
 #[cube]
 fn finished<T: Types>(
     transformed: Vector<T::A, T::N>,
-    step: usize,
-    row: &SourceRow<T::A, T::N>,
-    bound: &Bound<'_, T>,
+    last: Vector<T::A, T::N>,
+    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     activate::<T::A, T::N>(
-        combine_last::<T>(
-            transformed,
-            bound.source,
-            row,
-            step,
-            bound.scalars,
-            blueprint,
-        ),
-        bound.scalars.alpha.get::<T::A>(),
-        bound.scalars.beta.get::<T::A>(),
+        combine_last::<T::A, T::N>(transformed, last, scalars, blueprint),
+        scalars.alpha.get::<T::A>(),
+        scalars.beta.get::<T::A>(),
         comptime!(blueprint.result_activation()),
     )
 }
@@ -121,19 +129,18 @@ pub(crate) fn transformed<T: Types>(
     transform::<T>(normalized, affine, blueprint)
 }
 
-/// Applies the rest of the epilogue to a transformed step and stores it. Also stores `value`, the
+/// Applies the rest of the epilogue to a transformed step and stores it. Also stores the loaded value, the
 /// sum, if requested.
 #[cube]
 pub(crate) fn write_step<T: Types>(
-    value: Vector<T::A, T::N>,
+    loaded: &Loaded<T::A, T::N>,
     transformed: Vector<T::A, T::N>,
     step: usize,
-    row: &SourceRow<T::A, T::N>,
     result: &ResultRow<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let activated = finished::<T>(transformed, step, row, &*bound, blueprint);
+    let activated = finished::<T>(transformed, loaded.last, bound.scalars, blueprint);
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.output);
     if result.in_bounds {
@@ -151,7 +158,7 @@ pub(crate) fn write_step<T: Types>(
                 sum,
                 result.sum,
                 step,
-                value,
+                loaded.value,
                 access,
                 vectorization,
             );
@@ -208,12 +215,11 @@ pub(crate) fn apply_kept<T: Types>(
     for step in 0..steps {
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
-            let value = *values.index(comptime!(step * blueprint.rows_per_unit + r));
+            let loaded = values.index(comptime!(step * blueprint.rows_per_unit + r));
             write_step::<T>(
-                value,
-                kept.index(step).apply(value, blueprint),
+                loaded,
+                kept.index(step).apply(loaded.value, blueprint),
                 step,
-                &unit_rows.rows.index(r).source,
                 &unit_rows.rows.index(r).result,
                 bound,
                 blueprint,
@@ -264,14 +270,19 @@ fn read_steps<T: Types>(
     first: usize,
     #[comptime] count: usize,
     #[comptime] blueprint: Blueprint,
-) -> Sequence<Vector<T::A, T::N>> {
-    let mut values = Sequence::<Vector<T::A, T::N>>::new();
+) -> Sequence<Loaded<T::A, T::N>> {
+    let mut values = Sequence::<Loaded<T::A, T::N>>::new();
     #[unroll]
     for j in 0..count {
         let step = first + comptime!(j * blueprint.team.size() as usize);
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
-            values.push(read::<T>(source, &rows.index(r).source, step, blueprint));
+            values.push(load_step::<T>(
+                source,
+                &rows.index(r).source,
+                step,
+                blueprint,
+            ));
         }
     }
     values
@@ -280,7 +291,7 @@ fn read_steps<T: Types>(
 /// Normalizes and stores a step of each row, the `j`th of the loaded ones.
 #[cube]
 pub(crate) fn apply_rows<T: Types>(
-    values: &Sequence<Vector<T::A, T::N>>,
+    values: &Sequence<Loaded<T::A, T::N>>,
     #[comptime] j: usize,
     step: usize,
     affine: &AffineStep<T::A, T::N>,
@@ -291,7 +302,7 @@ pub(crate) fn apply_rows<T: Types>(
     #[unroll]
     for r in 0..blueprint.rows_per_unit {
         apply::<T>(
-            *values.index(comptime!(j * blueprint.rows_per_unit + r)),
+            values.index(comptime!(j * blueprint.rows_per_unit + r)),
             step,
             unit_rows.rows.index(r),
             affine,

@@ -4,13 +4,13 @@ use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Staging};
 
 use crate::epilogue::{FoldedRow, affine_step};
-use crate::forward::apply::{apply_kept, apply_rows, apply_steps};
+use crate::forward::apply::{Loaded, apply_kept, apply_rows, apply_steps};
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, result_row};
 use crate::forward::quantized::quantize_row;
 use crate::forward::statistics::item_statistics;
 use crate::forward::tail::{apply_segment, takes_segments};
 use crate::memory::access::Optional;
-use crate::memory::input::{SourceRow, source_row, source_start};
+use crate::memory::input::{SourceRow, read_last, source_row, source_start};
 use crate::memory::stage::{Staged, stage};
 use crate::reduce::accumulate::row_moments;
 use crate::reduce::channels::{Combined, combined};
@@ -19,7 +19,7 @@ use crate::reduce::split::merge_parts;
 use crate::reduce::staged::{staged_moments, staged_shift};
 use crate::schedule::item::{Item, item};
 use crate::schedule::partition::{Partition, row_elements};
-use crate::schedule::share::{Share, my_share};
+use crate::schedule::share::{Share, my_share, step_to_load};
 use crate::types::Types;
 
 /// Row of a unit before its statistics are known.
@@ -30,6 +30,9 @@ struct LoadedRow<F: Float, A: Float, N: Size> {
     result: ResultRow<A, N>,
     /// The unit's slice of the row, if the plan stages it.
     staged: ComptimeOption<Staged<F, A, N>>,
+    /// The same slice of a residual or gate that follows the normalization, if registers hold the row. Its loads are in
+    /// flight while the row is reduced.
+    lasts: Sequence<Vector<A, N>>,
 }
 
 /// [`LoadedRow`]s of a unit, for the types of a kernel.
@@ -84,6 +87,18 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     }
 }
 
+/// Vectors of a late residual that are loaded before the row is reduced.
+fn early_lasts(blueprint: &Blueprint) -> usize {
+    match blueprint.staging {
+        Staging::Registers(vectors)
+            if blueprint.combines_last() && blueprint.quantization.is_none() =>
+        {
+            vectors
+        }
+        _ => 0,
+    }
+}
+
 /// Issues all loads of staged rows, and locates their outputs, before the first use.
 #[cube]
 fn load_rows<T: Types>(
@@ -110,12 +125,19 @@ fn load_rows<T: Types>(
         } else {
             ComptimeOption::<Staged<T::F, T::A, T::N>>::new_None()
         };
+        let mut lasts = Sequence::<Vector<T::A, T::N>>::new();
+        #[unroll]
+        for i in 0..comptime!(early_lasts(&blueprint)) {
+            let step = step_to_load(i, share, steps, blueprint.team);
+            lasts.push(read_last::<T>(bound.source, &source, step, blueprint));
+        }
         let result = result_row::<T>(bound, &item, partition.cols_written, blueprint);
         loaded.push(LoadedRow::<T::F, T::A, T::N> {
             item,
             source,
             result,
             staged,
+            lasts,
         });
     }
     loaded
@@ -217,11 +239,20 @@ fn apply_staged<T: Types>(
         if i < share.count {
             let step = share.begin + i * comptime!(blueprint.team.size() as usize);
             let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
-            let mut values = Sequence::<Vector<T::A, T::N>>::new();
+            let mut values = Sequence::<Loaded<T::A, T::N>>::new();
             #[unroll]
             for r in 0..blueprint.rows_per_unit {
-                let staged = loaded.index(r).staged.as_ref().unwrap();
-                values.push(staged.get(i, blueprint));
+                let row = loaded.index(r);
+                let staged = row.staged.as_ref().unwrap();
+                let last = if comptime!(early_lasts(&blueprint) > 0) {
+                    *row.lasts.index(i)
+                } else {
+                    read_last::<T>(bound.source, &row.source, step, blueprint)
+                };
+                values.push(Loaded::<T::A, T::N> {
+                    value: staged.get(i, blueprint),
+                    last,
+                });
             }
             apply_rows::<T>(&values, 0usize, step, &own, unit_rows, bound, blueprint);
         }

@@ -8,12 +8,12 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
 use crate::epilogue::{AffineRows, FoldedRows, affine_step, folded_row};
-use crate::forward::apply::{apply, write_step};
+use crate::forward::apply::{apply, load_step, write_step};
 use crate::forward::io::{Bound, ResultRow, Row, result_row, writes_sum_here};
 use crate::forward::parts::{BoundParts, write_row_part};
 use crate::forward::statistics::item_statistics;
 use crate::memory::access::{Optional, optional_offset, step_offset};
-use crate::memory::input::{SourceRow, SourceRows, TypedSource, read, source_row};
+use crate::memory::input::{SourceRow, SourceRows, TypedSource, source_row};
 use crate::reduce::accumulate::{Accumulated, accumulate};
 use crate::reduce::channels::{Channels, combined};
 use crate::reduce::moments::{RowStatistics, nothing_reduced, same};
@@ -254,10 +254,10 @@ fn apply_step<T: Types>(
     for r in 0..blueprint.rows_per_unit {
         let source = rows.get(r).offset_by(offset_by.input, offset_by.residual);
         let result = written.result(r, offset_by.output, offset_by.sum);
-        let value = read::<T>(bound.source, &source, here, blueprint);
+        let loaded = load_step::<T>(bound.source, &source, here, blueprint);
         if comptime!(blueprint.team.folds()) {
-            let transformed = written.folded.get(r).apply(value, blueprint);
-            write_step::<T>(value, transformed, here, &source, &result, bound, blueprint);
+            let transformed = written.folded.get(r).apply(loaded.value, blueprint);
+            write_step::<T>(&loaded, transformed, here, &result, bound, blueprint);
         } else {
             let row = Row::<T::A, T::N> {
                 source,
@@ -266,7 +266,7 @@ fn apply_step<T: Types>(
             };
             let affine = &row.result.affine;
             let own = affine_step::<T>(bound.affine, affine, step, bound.epsilon(), blueprint);
-            apply::<T>(value, here, &row, &own, bound, blueprint);
+            apply::<T>(&loaded, here, &row, &own, bound, blueprint);
         }
     }
 }

@@ -224,22 +224,34 @@ pub(crate) fn prefetch_elements<T: Types>(
     }
 }
 
-/// Adds a residual that follows the normalization, or multiplies by a gate that does.
+/// Loads one step of a residual or gate that follows the normalization; zeros without one.
 #[cube]
-pub(crate) fn combine_last<T: Types>(
-    value: Vector<T::A, T::N>,
+pub(crate) fn read_last<T: Types>(
     source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
-    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
+    if comptime!(blueprint.combines_last()) {
+        residual::<T>(source, row, step, blueprint)
+    } else {
+        Vector::new(T::A::new(0.0))
+    }
+}
+
+/// Adds a residual that follows the normalization, or multiplies by a gate that does.
+#[cube]
+pub(crate) fn combine_last<A: Float, N: Size>(
+    value: Vector<A, N>,
+    last: Vector<A, N>,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
     if comptime!(blueprint.residual_at(ResidualPlace::Output).is_some()) {
-        value + residual::<T>(source, row, step, blueprint)
+        value + last
     } else if comptime!(blueprint.residual_at(ResidualPlace::OutputGate).is_some()) {
-        let gate = residual::<T>(source, row, step, blueprint);
-        let (alpha, beta) = (scalars.alpha.get::<T::A>(), scalars.beta.get::<T::A>());
-        value * activate::<T::A, T::N>(gate, alpha, beta, blueprint.activation)
+        let (alpha, beta) = (scalars.alpha.get::<A>(), scalars.beta.get::<A>());
+        value * activate::<A, N>(last, alpha, beta, blueprint.activation)
     } else {
         value
     }

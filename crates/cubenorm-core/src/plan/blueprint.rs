@@ -320,6 +320,11 @@ impl Blueprint {
         residual.map(|residual| residual.access)
     }
 
+    /// True if a residual is added, or a gate multiplied, after the normalization.
+    pub fn combines_last(&self) -> bool {
+        self.residual.is_some_and(|it| !it.place.is_in_front())
+    }
+
     /// The activation of the result. That of a gate is not.
     pub fn result_activation(&self) -> ActivationKind {
         match self.residual.is_some_and(|it| it.place.is_gate()) {
