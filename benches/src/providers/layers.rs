@@ -110,9 +110,9 @@ fn fused<const D: usize>(problem: &Problem, gamma: Tensor<1>, beta: Tensor<1>) -
             })
         }
         Op::ModulatedLayerNorm => {
-            let [scale, shift] = [gamma, beta].map(|it| per_sample::<D>(problem, it));
+            let per_sample = per_sample::<D>(problem);
             Box::new(move |x, _| {
-                let (scale, shift) = (scale.clone(), shift.clone());
+                let [scale, shift] = [&gamma, &beta].map(&per_sample);
                 One(cubenorm::modulated_layer_norm(x, scale, shift, EPSILON))
             })
         }
@@ -172,13 +172,14 @@ fn composed<const D: usize>(problem: &Problem, gamma: Tensor<1>, beta: Tensor<1>
             Box::new(move |x, z| One(rms(x, gamma.clone()) * activation::silu(second(z))))
         }
         Op::ModulatedLayerNorm => {
-            let [scale, shift] = [gamma, beta].map(|it| per_sample::<D>(problem, it));
+            let per_sample = per_sample::<D>(problem);
             let offset = problem.op.offset();
             Box::new(move |x, _| {
+                let [scale, shift] = [&gamma, &beta].map(&per_sample);
                 let centered = x.clone() - x.mean_dim(D - 1);
                 let variance = centered.clone().square().mean_dim(D - 1);
                 let normalized = centered / (variance + EPSILON).sqrt();
-                One(normalized * (scale.clone() + offset) + shift.clone())
+                One(normalized * (scale + offset) + shift)
             })
         }
         Op::SiluGroupNorm => {
@@ -209,9 +210,10 @@ fn composed<const D: usize>(problem: &Problem, gamma: Tensor<1>, beta: Tensor<1>
     }
 }
 
-/// Parameters of each sample, axis 0, along the last axis.
-fn per_sample<const D: usize>(problem: &Problem, values: Tensor<1>) -> Tensor<D> {
+/// Views parameters as those of each sample, axis 0, along the last axis. A step of autodiff is run once, so each run views
+/// them anew.
+fn per_sample<const D: usize>(problem: &Problem) -> impl Fn(&Tensor<1>) -> Tensor<D> + use<D> {
     let mut shape = [1; D];
     (shape[0], shape[D - 1]) = (problem.shape[0], problem.row());
-    values.reshape(shape)
+    move |values| values.clone().reshape(shape)
 }

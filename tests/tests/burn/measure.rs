@@ -61,6 +61,18 @@ fn norms(shape: [usize; 4]) -> Vec<Compared> {
             }),
         },
         Compared {
+            name: "dynamic tanh",
+            shape,
+            ours: Box::new(|[x, _], gamma| {
+                let alpha = gamma.clone().slice([0..1]);
+                cubenorm::dynamic_tanh(x, alpha, gamma, None)
+            }),
+            composed: Box::new(move |[x, _], gamma| {
+                let alpha = gamma.clone().slice([0..1]);
+                (x * alpha.unsqueeze::<4>()).tanh() * wide(gamma)
+            }),
+        },
+        Compared {
             name: "gate, sum, modulated RMS norm",
             shape,
             ours: Box::new(move |[x, residual], gamma| {

@@ -1,17 +1,18 @@
 //! Dynamic tanh: a layer in the place of a norm, without statistics.
 
 use burn::tensor::Tensor;
-use cubenorm_core::NormError;
+use cubenorm_core::{Activation, NormError};
 
 use super::{Call, expect_rank, expect_sizes, or_panic};
-use crate::ops::{NormSpec, Reduction};
+use crate::ops::{NormSpec, Reduction, Tracked, dtype};
 
 /// Dynamic tanh, which takes the place of a norm in a transformer: `y = tanh(alpha * x) * gamma + beta`.
 ///
 /// Source: [Transformers without Normalization](https://arxiv.org/abs/2503.10622). `alpha` is learned, and `gamma` and
 /// `beta` apply along the last axis. Nothing is reduced, so each element is read once.
 ///
-/// If gradients are tracked, both passes are composed of Burn's operations. All four inputs have a gradient.
+/// If gradients are tracked, there are two operations, `tanh(alpha * x)` and the rest, each one kernel per pass. All four
+/// inputs have a gradient.
 ///
 /// # Shapes
 ///
@@ -74,8 +75,30 @@ pub fn try_dynamic_tanh<const D: usize>(
             expected: "[1], one number for all elements".into(),
         });
     }
-    let call = Call::new(input, NormSpec::new([0; 0], Reduction::DynamicTanh, 0.0))
-        .with_params(gamma, beta)
-        .with_alpha(alpha);
-    Ok(call.named_as_burn_does().run()?.output)
+    let spec = |reduction| NormSpec::new([0; 0], reduction, 0.0);
+    let call = Call::new(input.clone(), spec(Reduction::DynamicTanh))
+        .with_params(gamma.clone(), beta.clone())
+        .with_alpha(alpha.clone())
+        .named_as_burn_does();
+    call.check()?;
+    if call.tracked() == Tracked::default() {
+        return Ok(call.register().output);
+    }
+    // Two operations with backward kernels: tanh(alpha * x), which the second keeps, then scale and bias. What is between
+    // them is not rounded to a narrow dtype.
+    let result = dtype(input.dtype());
+    let between = result.map(|dtype| dtype.accumulation());
+    let curve = NormSpec {
+        activation: Activation::Tanh,
+        output_dtype: between,
+        ..spec(Reduction::None)
+    };
+    let affine = NormSpec {
+        output_dtype: result,
+        ..spec(Reduction::None)
+    };
+    let mut curve = Call::new(input, curve).with_params(Some(alpha), None);
+    curve.names[0] = "alpha";
+    let affine = Call::new(curve.run::<D>()?.output, affine).with_params(gamma, beta);
+    Ok(affine.named_as_burn_does().run()?.output)
 }
