@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cubenorm_problems::Pass;
+use cubenorm_problems::{Op, Pass};
 use strum::VariantNames as _;
 
 use super::{
@@ -17,6 +17,14 @@ use crate::table;
 /// Lines of the page: older machines are left out beyond that.
 pub(super) const MOST_LINES: usize = 150;
 
+/// The names of both kinds of norms, and whether they are [classic](Op::is_classic).
+const NORMS: [(&str, bool); 2] = [("classic", true), ("of today", false)];
+
+/// Operators that the catalogue no longer has were classic.
+fn is_classic(record: &Record) -> bool {
+    record.op.parse().map_or(true, Op::is_classic)
+}
+
 /// The page as Markdown.
 pub(super) fn text(records: &[Record], targets: &[Target]) -> String {
     let mut page = format!(
@@ -30,8 +38,8 @@ pub(super) fn text(records: &[Record], targets: &[Target]) -> String {
     page += "![Share of copy bandwidth](images/copy_share.svg)\n\n\
         Each cell is a geometric mean over shapes, with the worst shape in parentheses. `1.25x` is how many times \
         the baseline's speed cubenorm has. `copy` and `probe` are device copies of the bytes that the pass must \
-        move: the cell is the share of their bandwidth. Only rows of one run are compared. `full` is forward and \
-        backward together. [METHOD.md](METHOD.md) says how times are taken.\n\n";
+        move: the cell is the share of their bandwidth. Only rows of one run are compared. Norms of today have a gate, a \
+        sum, a modulation, codes, a rotation or no statistics. `full` is forward and backward together. [METHOD.md](METHOD.md) says how times are taken.\n\n";
     let sections = sections(records);
     page += &targets_table(&sections, targets);
     let mut left_out = 0;
@@ -55,19 +63,22 @@ pub(super) fn section_table<'a>(
     section: &Section<'a>,
 ) -> (Vec<&'a str>, Vec<Vec<String>>, Vec<&'a Record>) {
     let dtypes = section.dtypes();
-    let mut header = vec!["vs.", "pass", "clock", "shapes"];
+    let mut header = vec!["vs.", "norms", "pass", "clock", "shapes"];
     header.extend(&dtypes);
     header.push("worst at");
     let mut rows = Vec::new();
     let mut runs: Vec<&'a Record> = Vec::new();
     for baseline in section.baselines() {
-        for (pass, clocks) in Pass::VARIANTS
-            .iter()
-            .flat_map(|pass| section.lines().iter().map(move |clocks| (pass, clocks)))
-        {
+        let lines = NORMS.iter().flat_map(|norms| {
+            let of_norms = Pass::VARIANTS.iter().map(move |pass| (norms, pass));
+            let lines = section.lines();
+            of_norms.flat_map(move |(norms, pass)| lines.iter().map(move |it| (norms, pass, it)))
+        });
+        for ((norms, are_classic), pass, clocks) in lines {
+            let is_of = |record: &Record| is_classic(record) == *are_classic;
             let compared: Vec<Option<Comparison>> = dtypes
                 .iter()
-                .map(|dtype| section.comparison(baseline, pass, dtype, clocks, |_| true))
+                .map(|dtype| section.comparison(baseline, pass, dtype, clocks, is_of))
                 .collect();
             let found = || compared.iter().flatten();
             let Some(first) = found().next() else {
@@ -84,6 +95,7 @@ pub(super) fn section_table<'a>(
                 .min_by(|one, other| one.0.total_cmp(&other.0));
             let mut cells = vec![
                 baseline.to_owned(),
+                (*norms).to_owned(),
                 pass.to_string(),
                 first.clock.name().to_owned(),
                 shapes.to_string(),
@@ -262,9 +274,9 @@ mod tests {
             &format!(
                 "- run `{run}`, 2026-11-28, commit abc, LLVM 23, Burn 0.22.1, CubeCL 0.11.3: `cargo xtask bench`"
             ),
-            "| vs. | pass | clock | shapes | f32 | f16 | worst at |",
-            "| burn | forward | wall | 2 | 5.00x (2.50x) | 1.00x (1.00x) | layer_norm 1024x1024 f16 |",
-            "| copy | forward | wall | 2 | 53 % (38 %) | - | rms_norm 4x4 f32 |",
+            "| vs. | norms | pass | clock | shapes | f32 | f16 | worst at |",
+            "| burn | classic | forward | wall | 2 | 5.00x (2.50x) | 1.00x (1.00x) | layer_norm 1024x1024 f16 |",
+            "| copy | classic | forward | wall | 2 | 53 % (38 %) | - | rms_norm 4x4 f32 |",
         ] {
             assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }
