@@ -64,11 +64,11 @@ fn norms(shape: [usize; 4]) -> Vec<Compared> {
             name: "dynamic tanh",
             shape,
             ours: Box::new(|[x, _], gamma| {
-                let alpha = gamma.clone().slice([0..1]);
+                let alpha = gamma.clone().narrow(0, 0, 1);
                 cubenorm::dynamic_tanh(x, alpha, gamma, None)
             }),
             composed: Box::new(move |[x, _], gamma| {
-                let alpha = gamma.clone().slice([0..1]);
+                let alpha = gamma.clone().narrow(0, 0, 1);
                 (x * alpha.unsqueeze::<4>()).tanh() * wide(gamma)
             }),
         },

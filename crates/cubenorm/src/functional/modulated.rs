@@ -1,7 +1,7 @@
 //! Norms over the last axis whose scale and shift belong to a sample or a token: those of diffusion transformers.
 
 use burn::tensor::Tensor;
-use cubenorm_core::{NormError, Offset};
+use cubenorm_core::{NormError, Offset, ResidualPlace};
 
 use super::{Call, Outcome, WRITTEN, expect_rank, expect_residual, of_sum, or_panic};
 use crate::ops::{NormSpec, Reduction, Tracked, View, dtype};
@@ -223,7 +223,7 @@ pub fn try_modulated_rms_norm<const D: usize>(
 /// y = (sum - mean) / sqrt(variance + epsilon) * (1 + scale) + shift
 /// ```
 ///
-/// Without a gate one kernel adds, normalizes and writes both results. With one, Burn's operations make the sum. In
+/// Without a gate one kernel adds, normalizes and writes both results. With one, a first kernel makes the sum. In
 /// training the backward kernel adds the gradient of the sum to the norm's.
 ///
 /// Source: the blocks of [Scalable Diffusion Models with Transformers](https://arxiv.org/abs/2212.09748).
@@ -365,9 +365,8 @@ fn add_last_axis<const D: usize>(
     let mut call = match gate {
         None => of_sum(input, residual, spec),
         Some(gate) => {
-            expect_gate(&input, &residual, &gate)?;
-            let call = Call::new(residual + gate * input, spec);
-            let call = call.with_params(scale, shift);
+            let sum = gated_sum(input, residual, gate)?;
+            let call = Call::new(sum, spec).with_params(scale, shift);
             return sum_of(call);
         }
     };
@@ -386,17 +385,20 @@ fn sum_of<const D: usize>(mut call: Call) -> Result<(Tensor<D>, Tensor<D>), Norm
     Ok((outcome.output, outcome.sum.unwrap_or(sum)))
 }
 
-/// Checks that a gate broadcasts to the input, and that all three have one dtype and one device.
-fn expect_gate<const D: usize>(
-    input: &Tensor<D>,
-    residual: &Tensor<D>,
-    gate: &Tensor<D>,
-) -> Result<(), NormError> {
-    // Burn's operations make the sum. A norm with these parameters checks their shapes and devices.
-    let spec = NormSpec::new([D - 1], Reduction::None, 0.0);
-    let mut call = Call::new(input.clone(), spec);
-    call = call.with_params(Some(gate.clone()), Some(residual.clone()));
-    call.names[..2].copy_from_slice(&["gate", "residual"]);
+/// `residual + gate * input`, if the gate broadcasts to the input and all three have one dtype and one device.
+///
+/// A kernel without statistics adds and multiplies. If gradients are tracked, Burn's operations do.
+fn gated_sum<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gate: Tensor<D>,
+) -> Result<Tensor<D>, NormError> {
+    let mut spec = NormSpec::new([D - 1], Reduction::None, 0.0);
+    spec.residual_place = ResidualPlace::Output;
+    let mut call = Call::new(input.clone(), spec)
+        .with_params(Some(gate.clone()), None)
+        .with_residual(residual.clone());
+    call.names[0] = "gate";
     call.check()?;
     let expected = input.dtype();
     for (tensor, actual) in [("gate", gate.dtype()), ("residual", residual.dtype())] {
@@ -411,7 +413,10 @@ fn expect_gate<const D: usize>(
             });
         }
     }
-    Ok(())
+    match call.tracked() == Tracked::default() {
+        true => Ok(call.register().output),
+        false => Ok(residual + gate * input),
+    }
 }
 
 fn last_axis<const D: usize>(
