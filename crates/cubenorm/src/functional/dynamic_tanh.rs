@@ -82,6 +82,8 @@ pub fn try_dynamic_tanh<const D: usize>(
         .named_as_burn_does();
     call.check()?;
     if call.tracked() == Tracked::default() {
+        // The output takes the input's buffer if the call alone has it.
+        drop((input, alpha, gamma, beta));
         return Ok(call.register().output);
     }
     // Two operations with backward kernels: tanh(alpha * x), which the second keeps, then scale and bias. What is between

@@ -413,10 +413,12 @@ fn gated_sum<const D: usize>(
             });
         }
     }
-    match call.tracked() == Tracked::default() {
-        true => Ok(call.register().output),
-        false => Ok(residual + gate * input),
+    if call.tracked() != Tracked::default() {
+        return Ok(residual + gate * input);
     }
+    // The sum takes a tensor's buffer if the call alone has it.
+    drop((input, residual, gate));
+    Ok(call.register().output)
 }
 
 fn last_axis<const D: usize>(
