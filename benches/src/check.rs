@@ -214,6 +214,8 @@ fn of_row(problem: &Problem, data: &HostData, row: usize, x: &[f64], gate: Optio
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantNames as _;
+
     use super::*;
     use crate::problems::Pass;
 
@@ -244,21 +246,8 @@ mod tests {
 
     #[test]
     fn the_gradient_agrees_with_central_differences() {
-        use Op::*;
-        for op in [
-            LayerNorm,
-            RmsNorm,
-            BatchNorm,
-            GroupNorm,
-            InstanceNorm,
-            OffsetRmsNorm,
-            AddRmsNorm,
-            GatedRmsNorm,
-            ModulatedLayerNorm,
-            SiluGroupNorm,
-            QkNorm,
-            DynamicTanh,
-        ] {
+        let ops = Op::VARIANTS.iter().map(|name| name.parse::<Op>().unwrap());
+        for op in ops.filter(|op| *op != Op::QuantizedRmsNorm) {
             let problem = problem(op);
             let data = problem.host_data();
             let step = 1e-3;

@@ -6,7 +6,9 @@ use std::{
     process::{Command, Stdio},
 };
 
+use cubenorm_bench::{Op, Pass, Problem};
 use serde_json::Value;
+use strum::VariantNames as _;
 
 const PROBLEM: &str = r#"{"op":"rms_norm","shape":[4,64],"dtype":"f32","pass":"forward"}"#;
 
@@ -82,6 +84,55 @@ fn a_round_has_the_times_of_each_clock() {
         times("wall")
     };
     assert_eq!(times("device"), expected, "{said:?}");
+}
+
+/// A problem of each operator, in training if it trains.
+fn of_each_operator() -> Vec<String> {
+    let ops = Op::VARIANTS.iter().map(|name| name.parse::<Op>());
+    let problems = ops.map(|op| {
+        let op = op.expect("a name is one of an operator");
+        let pass = match op.trains() {
+            true => Pass::Full,
+            false => Pass::Forward,
+        };
+        let problem = Problem {
+            pass,
+            ..Problem::new(op, [2, 4, 4, 16])
+        };
+        serde_json::to_string(&problem).expect("a problem is JSON")
+    });
+    problems.collect()
+}
+
+#[test]
+fn every_operator_agrees_with_the_reference_in_both_libraries() {
+    let requests = of_each_operator();
+    let requests = requests.iter().map(|it| format!(r#"{{"prepare":{it}}}"#));
+    let requests: Vec<String> = requests.collect();
+    let lines: Vec<&str> = requests.iter().map(String::as_str).collect();
+    for provider in ["cubenorm", "burn"] {
+        for (request, said) in lines.iter().zip(said(&["work", provider], &lines)) {
+            assert!(
+                said["ready"].is_object(),
+                "{provider}: {request} got {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_operator_is_explained() {
+    let log = env::temp_dir().join(format!("cubenorm-explain-all-{}", std::process::id()));
+    let problems = of_each_operator();
+    let lines: Vec<&str> = problems.iter().map(String::as_str).collect();
+    let explained = said(&["explain", &log.to_string_lossy()], &lines);
+    let _ = std::fs::remove_file(log);
+    for (problem, explained) in lines.iter().zip(explained) {
+        // Its backward pass is that of two operations.
+        let has_kernel = !problem.contains("dynamic_tanh");
+        let is_explained = explained["Ok"]["plan"].is_string();
+        assert_eq!(is_explained, has_kernel, "{problem}: {explained}");
+    }
 }
 
 #[test]
