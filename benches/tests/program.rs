@@ -128,7 +128,7 @@ fn every_operator_is_explained() {
     let explained = said(&["explain", &log.to_string_lossy()], &lines);
     let _ = std::fs::remove_file(log);
     for (problem, explained) in lines.iter().zip(explained) {
-        // Its backward pass is that of two operations.
+        // It trains by two operations.
         let has_kernel = !problem.contains("dynamic_tanh");
         let is_explained = explained["Ok"]["plan"].is_string();
         assert_eq!(is_explained, has_kernel, "{problem}: {explained}");
