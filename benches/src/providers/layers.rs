@@ -210,7 +210,7 @@ fn composed<const D: usize>(problem: &Problem, gamma: Tensor<1>, beta: Tensor<1>
     }
 }
 
-/// Views parameters as those of each sample, axis 0, along the last axis. A step of autodiff is run once, so each run views
+/// Views parameters as one row per sample, axis 0, along the last axis. A step of autodiff is run once, so each run views
 /// them anew.
 fn per_sample<const D: usize>(problem: &Problem) -> impl Fn(&Tensor<1>) -> Tensor<D> + use<D> {
     let mut shape = [1; D];

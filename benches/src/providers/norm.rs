@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Bytes that inputs, outputs and gradients of one sample may hold together. A GPU with memory of its own has a larger
-/// share to give: with one large run per sample, a caller's time would be that of a round trip.
+/// share to give: with one large run per sample, a caller would wait for a round trip.
 pub(super) fn memory(device: &Device) -> usize {
     const LEAST: usize = 512 << 20;
     const SHARE: u64 = 16;

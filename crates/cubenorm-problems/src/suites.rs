@@ -26,7 +26,7 @@ pub enum Suite {
     Rows,
     /// Norms of models of the last two years: with a gate, a sum, a modulation, codes, in pairs. `full` lacks it.
     Modern,
-    /// Those of rows of 512 to 16,384 elements, in tensors of 256 MiB, forward. `full` lacks it.
+    /// Four of these norms for rows of 512 to 16,384 elements, in tensors of 256 MiB, forward. `full` lacks it.
     ModernRows,
     /// Group norm with SiLU of the feature maps of Stable Diffusion and SDXL, in f16, forward, in both layouts. `full`
     /// lacks it.

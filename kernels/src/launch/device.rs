@@ -77,7 +77,7 @@ fn inter_cube_atomics(client: &Client) -> bool {
     client.features().device_memory_scope && usage.contains(AtomicUsage::LoadStore) && !is_left_out
 }
 
-/// Cores of a CPU if the system does not report them: those of a mid-range machine.
+/// Cores of a CPU if the system does not report them: a mid-range machine's.
 const CORES: u32 = 8;
 
 /// Cores of the host CPU, which also runs a CPU Vulkan driver. Cached, since the system reads them

@@ -54,7 +54,7 @@ fn rotate(x: Tensor<4>, positions: &[[usize; 5]; 2], dim: usize, pairs: RotatedP
     x.clone() * cos + x.select(3, order) * sin
 }
 
-/// Positions per sample, and those that begin at 3.
+/// Positions per sample, and positions that begin at 3.
 const POSITIONS: [[[usize; 5]; 2]; 2] = [[[7, 0, 2, 2, 9], [1, 8, 3, 4, 5]], [[3, 4, 5, 6, 7]; 2]];
 
 fn positions(of: &[[usize; 5]; 2], is_first: bool, device: &Device) -> Positions {

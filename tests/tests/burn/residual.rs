@@ -62,7 +62,7 @@ const LOSSES: [(&str, Loss); 6] = [
     }),
 ];
 
-/// Tensors of which autodiff tracks some.
+/// Input, residual and gamma. Autodiff tracks some.
 fn tensors(device: &Device, tracked: [bool; 3]) -> (Tensor<3>, Tensor<3>, Tensor<1>) {
     let leaf = |seed, is_tracked| {
         let tensor = noise([4, 6, 9], seed, device);
@@ -376,7 +376,7 @@ fn a_zero_block_learns_its_gates() {
             .into_iter()
             .map(|it| values(it).into_iter().fold(0.0_f64, |a, b| a.max(b.abs())))
             .collect();
-        // The gates have gradients from the first step on. What they multiply has none yet.
+        // The gates have gradients from the first step on. The shifts and scales that they silence have none yet.
         let is_there: Vec<bool> = parts.iter().map(|it| *it > 1e-6).collect();
         assert_eq!(
             is_there,

@@ -252,7 +252,7 @@ pub trait RowBlueprint {
     fn reduces(&self) -> bool;
     /// True if each pass is a launch.
     fn split(&self) -> bool;
-    /// Tensors of the input's size that each pass reads, and those that are written.
+    /// Number of tensors of the input's size that each pass reads, and number that it writes.
     fn tensors(&self) -> (usize, usize);
     /// The properties that only this pass has, in words.
     fn describe(&self) -> String;

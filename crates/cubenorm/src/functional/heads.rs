@@ -57,7 +57,7 @@ impl HeadNormOptions {
 
 /// Cosines and sines of rotary position embedding, for [`qk_norm_rope`].
 ///
-/// Positions from 0 to [`positions`](Self::positions), of which each has an angle per pair of elements.
+/// It has positions from 0 to [`positions`](Self::positions), and for each an angle per pair of elements.
 ///
 /// Source: [RoFormer](https://arxiv.org/abs/2104.09864).
 ///

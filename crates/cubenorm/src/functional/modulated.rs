@@ -1,4 +1,4 @@
-//! Norms over the last axis whose scale and shift belong to a sample or a token: those of diffusion transformers.
+//! Norms over the last axis whose scale and shift belong to a sample or a token, as in diffusion transformers.
 
 use burn::tensor::Tensor;
 use cubenorm_core::{NormError, Offset, ResidualPlace};
