@@ -8,12 +8,13 @@ use crate::backward::element::{BackwardSource, TypedBackwardSource};
 use crate::backward::io::{BackwardResults, Bound, TypedResults};
 use crate::backward::param_partials::write_staged;
 use crate::backward::row::{publish_round, read_row};
-use crate::backward::rows::{Buffers, Partials, backward_items, reduce_item};
+use crate::backward::rows::{Buffers, backward_items, reduce_item};
 use crate::backward::stage::{StagedColumns, TypedStagedRow, stage_scale};
 use crate::backward::tile::{backward_tile, reduce_tile};
 use crate::epilogue::Scalars;
 use crate::memory::access::Optional;
 use crate::reduce::cluster::Words;
+use crate::reduce::partials::Partials;
 use crate::reduce::split::Workspace;
 use crate::schedule::partition::Partition;
 use crate::types::{One, Typed, Types};
@@ -80,7 +81,7 @@ fn backward_share<T: Types, W: Size>(
             source, &row, words, &scale, first, partition, scalars, blueprint,
         );
     }
-    let partials = Partials::<T, W>::new(parts, words);
+    let partials = Partials::<T::A, W>::new(parts, words);
     let mut bound = Bound::<T>::new(source, results, scalars);
     let mut round = 0usize;
     while round < partition.items_per_team {

@@ -13,31 +13,17 @@ use crate::backward::stage::{StagedColumns, TypedStagedRow, TypedStagedScale, st
 use crate::backward::step::{Row, UnitRows, pass_steps, read_steps, write_step};
 use crate::backward::sums::{nothing, sum_up, sum_up_parts, sum_up_staged};
 use crate::epilogue::Scalars;
-use crate::memory::access::{Optional, optional_start};
+use crate::memory::access::optional_start;
 use crate::reduce::channels::combined;
-use crate::reduce::cluster::{Words, poll, publish, wait};
+use crate::reduce::cluster::{Words, max_polls, poll, publish, wait};
 use crate::reduce::moments::{Moments, same};
+use crate::reduce::partials::Partials;
 use crate::reduce::split::{Workspace, merge_parts, write_part};
 use crate::reduce::team::merge_team;
 use crate::schedule::item::{first_own_lane, item};
 use crate::schedule::partition::Partition;
 use crate::schedule::share::{Share, has_step, my_share, step_to_load};
 use crate::types::Types;
-
-/// Partial sums of rows that several teams share: from an earlier launch, or from cooperating cubes
-/// of this one.
-#[derive(CubeType)]
-pub(crate) struct Partials<'a, T: Types, W: Size> {
-    parts: &'a Optional<T::A, W>,
-    words: &'a Words,
-}
-
-#[cube]
-impl<'a, T: Types, W: Size> Partials<'a, T, W> {
-    pub(crate) fn new(parts: &'a Optional<T::A, W>, words: &'a Words) -> Partials<'a, T, W> {
-        Partials::<'a, T, W> { parts, words }
-    }
-}
 
 /// What a unit keeps from row to row.
 ///
@@ -85,7 +71,7 @@ struct LocatedRows<A: Float, N: Size> {
 #[cube]
 pub(crate) fn backward_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
-    partials: &Partials<'_, T, W>,
+    partials: &Partials<'_, T::A, W>,
     buffers: &mut Buffers<'_, T>,
     round: usize,
     partition: &Partition,
@@ -190,7 +176,7 @@ fn load_rows<T: Types>(
 fn sum_up_rows<T: Types, W: Size>(
     sources: &Sequence<BackwardRow<T::A, T::N>>,
     bound: &mut Bound<'_, T>,
-    partials: &Partials<'_, T, W>,
+    partials: &Partials<'_, T::A, W>,
     buffers: &Buffers<'_, T>,
     round: usize,
     share: &Share,
@@ -230,7 +216,7 @@ fn correct_rows<T: Types, W: Size>(
     polled: &ComptimeOption<u64>,
     located: &LocatedRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
-    partials: &Partials<'_, T, W>,
+    partials: &Partials<'_, T::A, W>,
     round: usize,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
@@ -296,14 +282,14 @@ fn merge_cluster<T: Types>(
         let of_cube = merge_team::<T::A, T::N>(mine, team);
         publish::<T::A, T::N>(&of_cube, words, round, team);
     }
-    let vectors = comptime!(blueprint.staged_vectors());
+    let polls = comptime!(max_polls(blueprint.staged_vectors()));
     let polled = if comptime!(blueprint.publishes_ahead()) {
         polled.unwrap()
     } else {
         poll(words, round, team)
     };
-    let received = wait::<T::A, T::N>(polled, words, round, vectors, team);
-    let mut sums = same::<T::A, T::N>(&received.sums);
+    let received = wait(polled, words, round, polls, team);
+    let mut sums = received.added::<T::A, T::N>(team);
     if !received.is_all {
         let scalars = bound.scalars;
         let all = sum_up_parts::<T>(bound.source, sources, partition, scalars, blueprint);

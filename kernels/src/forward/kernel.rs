@@ -11,6 +11,8 @@ use crate::forward::rows::normalize_items;
 use crate::forward::tile::{normalize_tile, reduce_tile};
 use crate::memory::access::Optional;
 use crate::memory::input::{Source, TypedSource};
+use crate::reduce::cluster::Words;
+use crate::reduce::partials::Partials;
 use crate::reduce::split::Workspace;
 use crate::schedule::item::{WorkCounter, rounds};
 use crate::schedule::partition::Partition;
@@ -20,7 +22,7 @@ use crate::types::{One, Typed, Types};
 ///
 /// If rows are split, a team merges the parts that [`reduce_parts`] has written and normalizes one
 /// part. If segments are combined, `parts` holds the combined statistics. With provided statistics
-/// nothing is reduced.
+/// nothing is reduced. If cubes share a row, they exchange its parts through `words`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize<
@@ -44,6 +46,7 @@ pub(crate) fn normalize<
     affine: &Affine<P, G, Scale, Bias, Mean, Variance>,
     results: &mut Results<F, O, Output, A>,
     parts: &Optional<A, W>,
+    words: &Words,
     work_counter: &WorkCounter,
     partition: Partition,
     scalars: Scalars,
@@ -62,7 +65,7 @@ pub(crate) fn normalize<
         source,
         affine,
         results,
-        parts,
+        &Partials::<A, W>::new(parts, words),
         work_counter,
         &partition,
         &scalars,
@@ -107,6 +110,8 @@ pub(crate) fn normalize_pair<
     #[define(A)] _accumulation: ElemType,
 ) {
     let parts = ComptimeOption::new_None();
+    let words = ComptimeOption::new_None();
+    let partials = Partials::<A, One>::new(&parts, &words);
     let work_counter = ComptimeOption::new_None();
     if CUBE_POS_Y == 0 {
         normalize_share::<
@@ -116,7 +121,7 @@ pub(crate) fn normalize_pair<
             source,
             affine,
             results,
-            &parts,
+            &partials,
             &work_counter,
             &partition,
             &scalars,
@@ -130,7 +135,7 @@ pub(crate) fn normalize_pair<
             source_of_second,
             affine_of_second,
             results_of_second,
-            &parts,
+            &partials,
             &work_counter,
             &partition_of_second,
             &scalars,
@@ -149,7 +154,7 @@ fn normalize_share<T: Types, W: Size>(
     source: &TypedSource<T>,
     affine: &TypedAffine<T>,
     results: &mut TypedResults<T>,
-    parts: &Optional<T::A, W>,
+    partials: &Partials<'_, T::A, W>,
     work_counter: &WorkCounter,
     partition: &Partition,
     scalars: &Scalars,
@@ -162,9 +167,9 @@ fn normalize_share<T: Types, W: Size>(
     let (mut round, mut end) = (mine.next, mine.end);
     while round < end {
         if comptime!(team.is_tile()) {
-            normalize_tile::<T, W>(&mut bound, parts, round, partition, blueprint);
+            normalize_tile::<T, W>(&mut bound, partials.parts, round, partition, blueprint);
         } else {
-            normalize_items::<T, W>(&mut bound, parts, &kept, round, partition, blueprint);
+            normalize_items::<T, W>(&mut bound, partials, &kept, round, partition, blueprint);
         }
         round += comptime!(blueprint.rows_per_unit);
         if comptime!(team.is_dynamic()) {

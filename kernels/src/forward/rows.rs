@@ -5,16 +5,17 @@ use cubenorm_core::{Blueprint, Staging};
 
 use crate::epilogue::{FoldedRow, affine_step};
 use crate::forward::apply::{Loaded, apply_kept, apply_rows, apply_steps};
+use crate::forward::cluster::cluster_moments;
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, result_row};
 use crate::forward::quantized::quantize_row;
 use crate::forward::statistics::item_statistics;
 use crate::forward::tail::{apply_segment, takes_segments};
-use crate::memory::access::Optional;
 use crate::memory::input::{SourceRow, read_last, source_row, source_start};
 use crate::memory::stage::{Staged, stage};
 use crate::reduce::accumulate::row_moments;
 use crate::reduce::channels::{Combined, combined};
 use crate::reduce::moments::{nothing_reduced, same};
+use crate::reduce::partials::Partials;
 use crate::reduce::split::merge_parts;
 use crate::reduce::staged::{staged_moments, staged_shift};
 use crate::schedule::item::{Item, item};
@@ -45,7 +46,7 @@ type LoadedRows<T> = Sequence<LoadedRow<<T as Types>::F, <T as Types>::A, <T as 
 #[cube]
 pub(crate) fn normalize_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
-    parts: &Optional<T::A, W>,
+    partials: &Partials<'_, T::A, W>,
     kept: &Sequence<FoldedRow<T::A, T::N>>,
     round: usize,
     partition: &Partition,
@@ -60,7 +61,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         for r in 0..blueprint.rows_per_unit {
             let row = loaded.index(r);
             rows.push(reduce_row::<T, W>(
-                row, bound, parts, &share, partition, blueprint,
+                row, bound, partials, &share, round, partition, blueprint,
             ));
         }
         let next = row_to_prefetch::<T>(&*bound, round + 1, partition, blueprint);
@@ -148,15 +149,16 @@ fn load_rows<T: Types>(
 fn reduce_row<T: Types, W: Size>(
     row: &LoadedRow<T::F, T::A, T::N>,
     bound: &mut Bound<'_, T>,
-    parts: &Optional<T::A, W>,
+    partials: &Partials<'_, T::A, W>,
     share: &Share,
+    round: usize,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> Row<T::A, T::N> {
     let team = comptime!(blueprint.team);
     let count = row_elements::<T::A, T::N>(partition, team);
     let of_channels = if comptime!(team.is_segmented()) {
-        let parts = parts.as_ref().unwrap();
+        let parts = partials.parts.as_ref().unwrap();
         let shifts = comptime!(blueprint.shifts());
         ComptimeOption::<Combined<T::A, T::N>>::new_Some(combined::<T::A, T::N, W>(
             parts,
@@ -167,7 +169,10 @@ fn reduce_row<T: Types, W: Size>(
     } else {
         ComptimeOption::<Combined<T::A, T::N>>::new_None()
     };
-    let shift = if comptime!(blueprint.staging != Staging::Reload) {
+    let is_shared = comptime!(team.cluster_size() > 1);
+    let shift = if comptime!(is_shared) {
+        row.source.shift
+    } else if comptime!(blueprint.staging != Staging::Reload) {
         staged_shift::<T>(row.staged.as_ref().unwrap(), share, count, blueprint)
     } else if comptime!(team.is_segmented()) {
         of_channels.as_ref().unwrap().shift
@@ -185,8 +190,21 @@ fn reduce_row<T: Types, W: Size>(
         let moments = if comptime!(team.is_segmented()) {
             same::<T::A, T::N>(&of_channels.as_ref().unwrap().moments)
         } else if comptime!(blueprint.split()) {
-            let parts = parts.as_ref().unwrap();
+            let parts = partials.parts.as_ref().unwrap();
             merge_parts::<T::A, T::N, W>(parts, row.item.group, partition, team)
+        } else if comptime!(is_shared) {
+            let (staged, part) = (&row.staged, row.item.part);
+            cluster_moments::<T>(
+                bound.source,
+                &source,
+                staged,
+                share,
+                part,
+                partials.words,
+                round,
+                partition,
+                blueprint,
+            )
         } else if comptime!(blueprint.staging != Staging::Reload) {
             let staged = row.staged.as_ref().unwrap();
             staged_moments::<T>(staged, &source, share, count, blueprint)

@@ -14,8 +14,9 @@ use super::args::{
 };
 use super::combine::Segments;
 use super::device::{check_activation, check_dtypes};
-use super::fill::{zeroed_words, zeros};
+use super::fill::zeros;
 use super::memory::{allocate_bytes, bytes, launched};
+use super::zeroed::cluster_words;
 use super::{LaunchError, elem_type};
 use crate::backward::element::BackwardSourceLaunch;
 use crate::backward::io::BackwardResultsLaunch;
@@ -389,10 +390,8 @@ impl Backward<'_> {
                 (segments.combine(combine), combine.workspace)
             });
         let left = combined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
-        let words = (team.cluster_size() > 1).then(|| {
-            let count = plan.cluster_words();
-            (zeroed_words(self.client, count), count)
-        });
+        let words =
+            (team.cluster_size() > 1).then(|| cluster_words(self.client, plan.cluster_words()));
         // SAFETY:
         // 1. As above, 1 and 2. All sums and words have the sizes of the footprint.
         // 2. The previous launches have written every element of a workspace that is read.
@@ -418,7 +417,7 @@ impl Backward<'_> {
                 ),
                 left.map(|(left, elements)| flat_arg(&left, elements))
                     .into(),
-                words.map(|(words, count)| flat_arg(&words, count)).into(),
+                words.into(),
                 partition(grid, problem.cols),
                 numbers(),
                 blueprint,

@@ -17,7 +17,7 @@ use super::combine::Segments;
 use super::device::{check_activation, check_dtypes};
 use super::fill::nans;
 use super::memory::{allocate_bytes, bytes, launched};
-use super::work_counter::work_counter;
+use super::zeroed::{cluster_words, work_counter};
 use super::{LaunchError, elem_type};
 use crate::epilogue::AffineLaunch;
 use crate::forward::io::ResultsLaunch;
@@ -458,7 +458,8 @@ impl<'a> Launch<'a> {
         //    read before it is written (`writes_in_place`). Units that share elements, as tails do, store
         //    equal values.
         // 5. The launches of a client run in order, so the launch before has written every element
-        //    of the workspace that is read. The work counter is zero (`work_counter`).
+        //    of the workspace that is read. The work counter is zero (`work_counter`), and so are the
+        //    words (`cluster_words`).
         unsafe {
             normalize::launch_unchecked(
                 self.client,
@@ -478,6 +479,7 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
+                self.words().into(),
                 blueprint
                     .team
                     .is_dynamic()
@@ -580,6 +582,12 @@ impl<'a> Launch<'a> {
             );
         }
         launched(self.client, Kernel::PartialStatistics);
+    }
+
+    /// Words through which the cubes of a cluster exchange sums.
+    fn words(&self) -> Option<TensorArg> {
+        let count = self.plan.cluster_words();
+        (count > 0).then(|| cluster_words(self.client, count))
     }
 
     fn output(&self) -> TensorArg {

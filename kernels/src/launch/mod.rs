@@ -11,7 +11,7 @@ pub(crate) mod memory;
 mod pair;
 pub(crate) mod plan_cache;
 mod refusal;
-mod work_counter;
+mod zeroed;
 
 pub(crate) use args::check_buffer;
 pub(crate) use backward::{BackwardDescs, PlannedBackward, checked_backward};

@@ -82,9 +82,10 @@ pub(super) fn fits_one_launch(
     };
     let is_plain = |it: &Blueprint| {
         let is_whole = !it.split() && !it.team.is_dynamic() && !it.team.is_segmented();
+        let is_alone = it.team.cluster_size() == 1;
         let writes_one = !it.writes_sum && it.written_statistics.is_none();
         let is_norm = it.residual.is_none() && it.variance.is_none() && it.quantization.is_none();
-        is_whole && writes_one && is_norm
+        is_whole && is_alone && writes_one && is_norm
     };
     let shared_memory = |plan: &Plan, problem: &NormProblem| {
         let launches = plan.footprint(problem);

@@ -121,8 +121,10 @@ pub(crate) fn source_row<T: Types>(
     let vectorization = comptime!(blueprint.team.lanes());
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = source_start::<T>(source, row, cols, blueprint);
-    // A staged row samples its shift from the staged elements.
-    if comptime!(blueprint.shifts() && blueprint.staging == Staging::Reload) {
+    // A staged row samples its shift from the staged elements, unless cubes share it.
+    let is_sampled =
+        comptime!(blueprint.staging == Staging::Reload || blueprint.team.cluster_size() > 1);
+    if comptime!(blueprint.shifts() && is_sampled) {
         // First element, or the mean of the first few. The first element suffices for f16/bf16 rows
         // that one unit owns, since later blocks use the mean so far.
         //

@@ -30,21 +30,57 @@ pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
 
 /// Polls before a cube recomputes all parts of the row: a few tenths of a millisecond. A
 /// part of one vector per unit is polled once, since recomputing it takes no longer than a poll.
-const MAX_POLLS: u32 = 256;
+pub(crate) const MAX_POLLS: u32 = 256;
 
-const fn max_polls(vectors: usize) -> u32 {
+/// Polls for a part of `vectors` vectors per unit.
+pub(crate) const fn max_polls(vectors: usize) -> u32 {
     match vectors {
         0 | 1 => 1,
         _ => MAX_POLLS,
     }
 }
 
-/// Sums of the whole cluster, as read by one cube.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct Received<A: Float, N: Size> {
-    pub(crate) sums: Moments<A, N>,
-    /// True if every word had the awaited tag; else `sums` is meaningless.
+/// Sums of all cubes of a cluster, as read by one of them.
+#[derive(CubeType)]
+pub(crate) struct Received {
+    sums: Sequence<f32>,
+    /// True if every word had the awaited tag; else the sums are meaningless.
     pub(crate) is_all: bool,
+}
+
+#[cube]
+impl Received {
+    /// Moments of the part of a cube, which has `count` elements.
+    pub(crate) fn part<A: Float, N: Size>(
+        &self,
+        #[comptime] cube: usize,
+        count: A,
+    ) -> Moments<A, N> {
+        let slot = comptime!(cube * SUMS);
+        Moments::<A, N> {
+            count,
+            mean: Vector::new(A::cast_from(*self.sums.index(slot))),
+            m2: Vector::new(A::cast_from(*self.sums.index(comptime!(slot + 1)))),
+        }
+    }
+
+    /// Plain sums of all parts, added in their order.
+    pub(crate) fn added<A: Float, N: Size>(&self, #[comptime] team: Team) -> Moments<A, N> {
+        let mut mean = *self.sums.index(0usize);
+        let mut m2 = *self.sums.index(1usize);
+        #[unroll]
+        for cube in 1..comptime!(team.cluster_size() as usize) {
+            let slot = comptime!(cube * SUMS);
+            mean += *self.sums.index(slot);
+            m2 += *self.sums.index(comptime!(slot + 1));
+        }
+        Moments::<A, N> {
+            // Plain sums have no count.
+            count: A::new(0.0),
+            mean: Vector::new(A::cast_from(mean)),
+            m2: Vector::new(A::cast_from(m2)),
+        }
+    }
 }
 
 /// Index of a cluster's first word of a round.
@@ -89,20 +125,19 @@ pub(crate) fn poll(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
     found
 }
 
-/// Waits for the sums of all cubes of a cluster and adds them in the order of their parts. Every
-/// unit gets the result.
+/// Waits for the sums of all cubes of a cluster. Every unit gets them.
 ///
-/// `found` is the result of [`poll`]. A unit holds `vectors` vectors of the row.
+/// `found` is the result of [`poll`].
 ///
 /// All units of a cube call this once a round. A cube barrier separates two calls.
 #[cube]
-pub(crate) fn wait<A: Float, N: Size>(
+pub(crate) fn wait(
     found: u64,
     words: &Words,
     round: usize,
-    #[comptime] vectors: usize,
+    #[comptime] polls: u32,
     #[comptime] team: Team,
-) -> Received<A, N> {
+) -> Received {
     let words = words.as_ref().unwrap();
     let cluster_size = comptime!(team.cluster_size() as usize);
     let first = first_word(round, team);
@@ -113,7 +148,7 @@ pub(crate) fn wait<A: Float, N: Size>(
     if unit < comptime!(cluster_size * SUMS) {
         let mut found = found;
         let mut looks = 1u32;
-        while found >> 32u64 != tag && looks < comptime!(max_polls(vectors)) {
+        while found >> 32u64 != tag && looks < polls {
             found = words[first + unit].load();
             looks += 1;
         }
@@ -121,23 +156,15 @@ pub(crate) fn wait<A: Float, N: Size>(
         came[unit] = u32::cast_from(found >> 32u64 == tag);
     }
     sync_cube();
-    let mut mean = sums[0];
-    let mut m2 = sums[1];
-    let mut count = came[0] + came[1];
+    let mut received = Sequence::<f32>::new();
+    let mut count = 0u32;
     #[unroll]
-    for cube in 1..cluster_size {
-        let slot = comptime!(cube * SUMS);
-        mean += sums[slot];
-        m2 += sums[comptime!(slot + 1)];
-        count += came[slot] + came[comptime!(slot + 1)];
+    for slot in 0..comptime!(cluster_size * SUMS) {
+        received.push(sums[slot]);
+        count += came[slot];
     }
-    Received::<A, N> {
-        sums: Moments::<A, N> {
-            // Plain sums have no count.
-            count: A::new(0.0),
-            mean: Vector::new(A::cast_from(mean)),
-            m2: Vector::new(A::cast_from(m2)),
-        },
+    Received {
+        sums: received,
         is_all: count == comptime!((cluster_size * SUMS) as u32),
     }
 }

@@ -9,6 +9,8 @@
 //! - [`split`]: parts of a row, from one launch to the next.
 //! - [`channels`]: statistics of channels, combined into statistics of a group.
 //! - [`cluster`]: parts of a row, between cooperating cubes of one launch.
+//!
+//! [`partials`] has what the first and the last of them read.
 
 pub(crate) mod accumulate;
 pub(crate) mod channels;
@@ -16,6 +18,7 @@ pub(crate) mod cluster;
 pub(crate) mod cube;
 pub(crate) mod exchange;
 pub(crate) mod moments;
+pub(crate) mod partials;
 pub(crate) mod perpendicular;
 pub(crate) mod plane;
 pub(crate) mod scale;

@@ -1,11 +1,12 @@
 //! Shapes around the limits at which a strategy changes.
 
 use cubenorm_core::{
-    Activation, DType, Hardware, Knobs, NormDesc, ResidualPlace, Staging, StagingPreference,
-    Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics, plan_forward,
+    Activation, DType, Hardware, Knobs, Layout, NormDesc, ResidualPlace, Staging,
+    StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
+    plan_forward,
 };
 use cubenorm_kernels::hardware;
-use cubenorm_tests::case::Case;
+use cubenorm_tests::case::{Case, noise};
 use cubenorm_tests::choice::runs;
 use cubenorm_tests::device::devices;
 
@@ -70,6 +71,73 @@ fn contiguous_kept_axes_use_perpendicular_vectors() {
             }
             check_all(&device, &Case::new(desc, 3));
         }
+    }
+}
+
+/// Rows of each kind that a cluster of cubes may share.
+fn shared_rows(dtype: DType) -> Vec<NormDesc> {
+    let tensor = |shape: &[usize]| TensorDesc::contiguous(shape, dtype);
+    let rows = NormDesc::new(tensor(&[5, 20_480]), [1], Statistics::MeanVariance)
+        .with_scale(tensor(&[20_480]))
+        .with_bias(tensor(&[20_480]));
+    // Two samples of three groups of ten channels.
+    let shape = [2, 3, 10, 1849];
+    let groups = |input: TensorDesc| {
+        NormDesc::new(input, [2, 3], Statistics::MeanVariance)
+            .with_scale(tensor(&[3, 10, 1]))
+            .with_bias(tensor(&[3, 10, 1]))
+            .with_activation(Activation::Silu)
+    };
+    let strides = [30 * 1849, 10, 1, 30];
+    let last = TensorDesc::new(Layout::strided(shape, strides), dtype);
+    let written = groups(last.clone()).with_written_statistics(WrittenStatistics::MeanRstd);
+    let residual = rows.clone().with_residual(rows.input.clone()).with_sum();
+    let square = NormDesc::new(tensor(&[2, 30_001]), [1], Statistics::MeanSquare);
+    vec![rows, groups(tensor(&shape)), written, residual, square]
+}
+
+#[test]
+fn cubes_of_a_cluster_share_rows() {
+    for device in devices() {
+        if !(hardware(&device.client).inter_cube_atomics && device.shares_memory()) {
+            println!("{}: skipped, no cooperating cubes", device.name);
+            continue;
+        }
+        let mut shared = 0;
+        let stagings = [
+            None,
+            Some(StagingPreference::Reload),
+            Some(StagingPreference::Registers),
+            Some(StagingPreference::Shared),
+            Some(StagingPreference::Mixed),
+        ];
+        // A word has room for an f32.
+        let dtypes = device.dtypes().into_iter();
+        let dtypes = dtypes.filter(|dtype| dtype.accumulation() == DType::F32);
+        for desc in dtypes.flat_map(shared_rows) {
+            // A mean far from zero, and equal elements.
+            let far = Case::with_input(desc.clone(), 5, |i| 100.0 + noise(5, i));
+            let equal = Case::with_input(desc.clone(), 6, |_| 0.1);
+            for case in [Case::new(desc.clone(), 4), far, equal] {
+                for (row, cluster_size) in stagings.into_iter().zip([2, 4, 8, 2, 4]) {
+                    let choice = StrategyChoice::Forced(Knobs {
+                        row,
+                        cluster_size: Some(cluster_size),
+                        ..Strategy::Cube.into()
+                    });
+                    if !runs(&device, &desc, choice) {
+                        continue;
+                    }
+                    let plan = cubenorm_kernels::plan_for(&device.client, &desc, choice).unwrap();
+                    shared += usize::from(plan.blueprint.team.cluster_size() == cluster_size);
+                    case.check(&device, choice).unwrap();
+                    let again = || case.run(&device.client, choice).unwrap();
+                    assert_eq!(again(), again(), "{plan}");
+                }
+            }
+        }
+        assert!(shared > 0, "{}", device.name);
+        println!("{}: {shared} rows are shared", device.name);
     }
 }
 

@@ -412,6 +412,7 @@ impl Blueprint {
                     + sum
                     + statistics
                     + count(self.team.is_dynamic())
+                    + count(self.team.cluster_size() > 1)
                     + metadata
             }
         }

@@ -17,6 +17,9 @@ const CACHED_READ: f64 = 0.35;
 /// Cost of one more launch, in passes over a problem of a million elements.
 const LAUNCH: f64 = 0.3;
 
+/// Cost of cubes that wait for each other, relative to no wait.
+const CLUSTER: f64 = 1.25;
+
 /// Relative cost; less is better.
 pub(super) fn cost<B: RowBlueprint>(plan: &Plan<B>, hardware: &Hardware) -> f64 {
     let (team, grid) = (plan.blueprint.team(), &plan.grid);
@@ -55,6 +58,7 @@ pub(super) fn cost<B: RowBlueprint>(plan: &Plan<B>, hardware: &Hardware) -> f64 
     let waits = match team.level() {
         Level::Unit => 1.0,
         Level::Plane => 1.02,
+        Level::Cube if team.cluster_size() > 1 => CLUSTER,
         Level::Cube | Level::Perpendicular => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };

@@ -311,6 +311,8 @@ impl Plan {
                 .team
                 .is_dynamic()
                 .then(|| updates(Buffer::WorkCounter, 1)),
+            (blueprint.team.cluster_size() > 1)
+                .then(|| updates(Buffer::ClusterWords, self.cluster_words())),
         ];
         let extents = params.into_iter().chain(results).flatten();
         launches.push(Footprint {

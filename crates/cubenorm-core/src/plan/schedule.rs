@@ -144,7 +144,7 @@ impl Schedule {
             1 => work.rows_per_unit.min(*rows_per_unit),
             _ => 1,
         };
-        let max_cubes = hardware.max_cubes as usize;
+        let max_cubes = (hardware.max_cubes / team.cluster_size()) as usize;
         let max_teams = (*max_teams).min(max_cubes.saturating_mul(teams_per_cube));
         let teams = items.div_ceil(*rows_per_unit).min(max_teams).max(1);
         grid.groups_per_team = items.div_ceil(teams).next_multiple_of(*rows_per_unit);

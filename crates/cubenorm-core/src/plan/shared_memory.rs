@@ -133,6 +133,11 @@ pub(super) fn merged_bytes(
     tables.needed(hardware)
 }
 
+/// The arrays of `reduce/cluster.rs`: sums of all cubes, and whether each came.
+const fn exchanged(cubes: u32) -> SharedMemory {
+    SharedMemory::of(cubes as usize * SUMS * 8)
+}
+
 /// The staging slots of the units in shared memory.
 fn cells(staging: Staging, team: &Team, element: usize) -> SharedMemory {
     let (_, shared) = staging.places();
@@ -164,7 +169,12 @@ pub(super) fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> Sh
     };
     let staged = cells(blueprint.staging, team, element);
     let staged = SharedMemory::of(staged.all * blueprint.rows_per_unit);
-    let merged = shift.then(statistics).then(largest);
+    let of_row = shift.then(statistics);
+    let merged = match team.cluster_size() {
+        1 => of_row.then(largest),
+        // Of this part, from all parts, and recomputed after a timeout.
+        cubes => of_row.then(exchanged(cubes)).then(of_row),
+    };
     staged.and(merged.times(blueprint.rows_per_unit))
 }
 
@@ -194,11 +204,11 @@ pub(super) fn backward_memory(
         }
         false => SharedMemory::NONE,
     };
-    let cluster = team.cluster_size() as usize;
+    let cluster = team.cluster_size();
     let of_row = match blueprint.reduces() && !team.is_segmented() {
         false => SharedMemory::NONE,
         // Sums to publish, sums read from peers, and sums recomputed after a timeout.
-        true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),
+        true if cluster > 1 => table.then(exchanged(cluster)).then(table),
         true => table,
     };
     let calls = match blueprint.row.is_double() {

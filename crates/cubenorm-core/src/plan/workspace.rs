@@ -1,8 +1,9 @@
 //! Workspace sizes: device memory between two launches of one pass. Each formula follows the
 //! addresses of the kernels.
 
+use super::blueprint::RowBlueprint;
 use super::grid::Grid;
-use super::result::BackwardPlan;
+use super::result::{BackwardPlan, Plan};
 use super::team::{Level, Team, Vectorization};
 
 /// Rows per workspace value: along the kept axis each lane of a vector has its own value.
@@ -80,10 +81,12 @@ impl BackwardPlan {
         let kinds = self.blueprint.column_sums.count();
         self.parts_of_columns() * kinds * self.columns_of_part(cols)
     }
+}
 
+impl<B: RowBlueprint> Plan<B> {
     /// Words through which the cubes of a cluster publish their sums; 0 without a cluster.
     pub fn cluster_words(&self) -> usize {
-        let team = &self.blueprint.team;
+        let team = self.blueprint.team();
         match team.cluster_size() {
             1 => 0,
             cluster => self.grid.teams(team) * cluster as usize * ROUNDS * SUMS,

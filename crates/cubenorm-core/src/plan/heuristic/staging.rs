@@ -101,8 +101,10 @@ pub(super) fn holds(
     vectors: usize,
 ) -> impl Iterator<Item = Staging> {
     let elements = work.steps * work.vector;
-    let is_staged = is_staged(work, hardware, work.steps);
-    let is_alone = elements >= STAGED_ELEMENTS && !is_staged;
+    // Each cube of a cluster has a multiprocessor.
+    let is_part = work.cluster_size > 1 && work.column_sums == 0;
+    let is_staged = !is_part && is_staged(work, hardware, work.steps);
+    let is_alone = is_part || elements >= STAGED_ELEMENTS && !is_staged;
     let numbers = match is_alone && work.merge == Merge::Moments {
         true => STAGED_WITH_BIAS,
         false => STAGED_NUMBERS,
@@ -117,7 +119,8 @@ pub(super) fn holds(
             shared: vectors - in_registers,
         });
     let registers = vectors.map(|vectors| registers(work, hardware, vectors));
-    let registers = registers.filter(|&staging| staging != Staging::Reload);
+    let fits = |staging: &Staging| !is_part || staging.places().0 <= in_registers;
+    let registers = registers.filter(|&staging| staging != Staging::Reload && fits(&staging));
     let order = match is_staged {
         true if elements < 2 * STAGED_ELEMENTS => [both, shared, registers],
         true => [shared, registers, both],

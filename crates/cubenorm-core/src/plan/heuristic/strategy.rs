@@ -1,6 +1,6 @@
 //! The strategy: unit, plane, cube, split or perpendicular.
 
-use super::cluster::cluster;
+use super::cluster::{cluster, cubes_of_rows};
 use super::parts::SPLIT_ELEMENTS;
 use super::splits::{CUBES_WITHOUT_SUMS, STEPS_WITHOUT_SUMS, split};
 use super::staging::registers;
@@ -159,6 +159,12 @@ fn infer(work: &Workload, hardware: &Hardware) -> (Strategy, &'static str) {
 
 /// The strategy for rows with vectors along the reduced axis.
 fn infer_on_gpu(work: &Workload, hardware: &Hardware) -> (Strategy, &'static str) {
+    if cubes_of_rows(work, hardware) > 1 {
+        return (
+            Strategy::Cube,
+            "fewer rows than multiprocessors, which share them",
+        );
+    }
     let long = work.elements() >= SPLIT_ELEMENTS;
     let target = hardware.processors();
     let of_cubes = 4 * hardware.max_units_per_cube as usize;
