@@ -82,7 +82,8 @@ impl Zeros {
 
 /// Zeros for one launch on this thread's stream.
 fn piece(client: &Client, purpose: Purpose, bytes: usize) -> Handle {
-    static ZEROS: Mutex<Option<HashMap<(Device, StreamId, Purpose), Zeros>>> = Mutex::new(None);
+    type OfStreams = HashMap<(Device, StreamId, Purpose), Zeros>;
+    static ZEROS: Mutex<Option<OfStreams>> = Mutex::new(None);
     // An insertion is atomic: a panicking thread leaves a valid map.
     let mut zeros = ZEROS.lock().unwrap_or_else(PoisonError::into_inner);
     let zeros = zeros.get_or_insert_default();

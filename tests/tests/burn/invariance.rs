@@ -110,6 +110,23 @@ fn bits_of_a_row_do_not_depend_on_its_batch() {
 }
 
 #[test]
+fn bits_depend_on_the_batch_without_the_setting() {
+    // Else the test above would show nothing.
+    for (name, device) in devices() {
+        let x = noise([24, 65_536], 1, &device);
+        let run = |rows: usize| {
+            let x = x.clone().slice([24 - rows..24, 0..65_536]);
+            bits(with_batch_invariant(false, || NORMS[1].1(x)))
+        };
+        let all = run(24);
+        let differs = |rows: &usize| all[24 - rows..] != run(*rows);
+        let differing: Vec<usize> = [1, 2, 7].into_iter().filter(differs).collect();
+        println!("{name}: other bits with {differing:?} rows");
+        assert!(name != "wgpu" || !differing.is_empty(), "{name}");
+    }
+}
+
+#[test]
 fn samples_of_feature_maps_do_not_depend_on_their_batch() {
     for (name, device) in devices() {
         let x = noise([16, 32, 14, 14], 2, &device);

@@ -599,9 +599,14 @@ fn add_last_axis<const D: usize>(
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
     let spec = last_axis_spec(&input, &gamma, &beta, options, reduction)?;
     expect_residual(&input, &residual)?;
-    let mut call = of_sum(input, residual, spec).with_params(gamma, beta);
+    let call = of_sum(input, residual, spec).with_params(gamma, beta);
+    with_sum(call.named_as_burn_does())
+}
+
+/// Runs a norm of a sum, and returns both.
+fn with_sum<const D: usize>(mut call: Call) -> Result<(Tensor<D>, Tensor<D>), NormError> {
     call.spec.writes_sum = true;
-    let Outcome { output, sum, .. } = call.named_as_burn_does().run()?;
+    let Outcome { output, sum, .. } = call.run()?;
     Ok((output, sum.expect(WRITTEN)))
 }
 

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use cubenorm_core::{NormError, Offset, ResidualPlace};
 
-use super::{Call, Outcome, WRITTEN, expect_rank, expect_residual, of_sum, or_panic};
+use super::{Call, expect_rank, expect_residual, of_sum, or_panic, with_sum};
 use crate::ops::{NormSpec, Reduction, Tracked, View, dtype};
 
 /// Layer norm with one scale and one shift per sample instead of learned ones:
@@ -284,7 +284,7 @@ pub fn try_add_modulated_layer_norm<const D: usize>(
     epsilon: f64,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
     let modulation = [gate.into(), scale.into(), shift.into()];
-    add_last_axis(
+    add_modulated(
         input,
         residual,
         modulation,
@@ -348,11 +348,11 @@ pub fn try_add_modulated_rms_norm<const D: usize>(
     epsilon: f64,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
     let modulation = [gate.into(), scale.into(), shift.into()];
-    add_last_axis(input, residual, modulation, epsilon, Reduction::MeanSquare)
+    add_modulated(input, residual, modulation, epsilon, Reduction::MeanSquare)
 }
 
 /// A norm of a sum. The modulation is gate, scale and shift.
-fn add_last_axis<const D: usize>(
+fn add_modulated<const D: usize>(
     input: Tensor<D>,
     residual: Tensor<D>,
     [gate, scale, shift]: [Option<Tensor<D>>; 3],
@@ -362,18 +362,15 @@ fn add_last_axis<const D: usize>(
     expect_rank(&input, 1, "[..., d]")?;
     let spec = modulated(D - 1, reduction, epsilon);
     expect_residual(&input, &residual)?;
-    let mut call = match gate {
-        None => of_sum(input, residual, spec),
+    match gate {
+        None => with_sum(named(
+            of_sum(input, residual, spec).with_params(scale, shift),
+        )),
         Some(gate) => {
             let sum = gated_sum(input, residual, gate)?;
-            let call = Call::new(sum, spec).with_params(scale, shift);
-            return sum_of(call);
+            sum_of(Call::new(sum, spec).with_params(scale, shift))
         }
-    };
-    call = call.with_params(scale, shift);
-    call.spec.writes_sum = true;
-    let Outcome { output, sum, .. } = named(call).run()?;
-    Ok((output, sum.expect(WRITTEN)))
+    }
 }
 
 /// Runs a norm of a sum that is there. Under autodiff its node has two results, so that the backward kernel adds both
