@@ -2,6 +2,7 @@
 
 use crate::activation::Activation;
 use crate::dtype::DType;
+use crate::quantization::CodeFormat;
 
 /// The highest rank a tensor may have.
 pub const MAX_RANK: usize = 8;
@@ -190,6 +191,12 @@ pub enum NormError {
     Quantization {
         /// The reason, and what was expected.
         reason: &'static str,
+    },
+    /// Codes have no quantised tensor of Burn.
+    #[error("codes of {format:?} have no quantised tensor of Burn: expected Int8")]
+    QuantizedTensor {
+        /// The format of the codes.
+        format: CodeFormat,
     },
     /// The momentum of a running value is outside its range.
     #[error("momentum is {momentum}: expected a number from 0 to 1")]

@@ -241,3 +241,43 @@ fn codes_track_no_gradient() {
         assert!(values(y.scale).iter().all(|scale| *scale > 0.0), "{name}");
     }
 }
+
+#[test]
+fn codes_become_quantised_tensors_of_burn() {
+    for (name, device) in devices() {
+        let given = Codes::new(CodeFormat::Int8).with_scale(Tensor::from_floats([0.03], &device));
+        // Blocks of 128, of 4 and of 32.
+        for cols in [1024, 12, 96] {
+            let x = noise([2, 5, cols], 8, &device);
+            for codes in [Codes::from(CodeFormat::Int8), given.clone()] {
+                let y = cubenorm::quantized_rms_norm(x.clone(), None, codes, &NormOptions::new());
+                let numbers = y.dequantized();
+                let tensor = y.into_burn();
+                assert!(matches!(tensor.dtype(), DType::QFloat(_)), "{name} {cols}");
+                assert_eq!(tensor.dims(), [2, 5, cols]);
+                let off = difference(tensor.dequantize(), numbers);
+                assert!(off < 1e-6, "{name} {cols}: {off}");
+            }
+        }
+        for device in [device.clone(), device.clone().autodiff()] {
+            let empty = Tensor::<2>::zeros([0, 8], &device);
+            let one = Tensor::<1>::ones([8], &device);
+            let options = NormOptions::new();
+            let y = cubenorm::quantized_rms_norm(empty, None, CodeFormat::Int8, &options);
+            assert_eq!(y.into_burn().dims(), [0, 8]);
+            let y = cubenorm::quantized_rms_norm(one, None, CodeFormat::Int8, &options);
+            let numbers = y.dequantized();
+            assert!(
+                difference(y.into_burn().dequantize(), numbers) < 1e-6,
+                "{name}"
+            );
+        }
+        let x = noise([2, 8], 9, &device);
+        let floats = cubenorm::quantized_rms_norm(x, None, CodeFormat::E4M3, &NormOptions::new());
+        let error = floats.try_into_burn().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "codes of E4M3 have no quantised tensor of Burn: expected Int8"
+        );
+    }
+}

@@ -1,6 +1,9 @@
 //! Norms whose output is quantised to codes of 8 bits.
 
 use burn::backend::Dispatch;
+use burn::tensor::quantization::{
+    QuantScheme, QuantStore, QuantValue, QuantizationParameters, ScaleDtype,
+};
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use cubenorm_core::{CODES_PER_WORD, CodeFormat, NormError};
 
@@ -102,7 +105,78 @@ impl<const D: usize> Quantized<D> {
         let numbers = Tensor::<1>::from_data(data, (&self.scale.device(), self.scale.dtype()));
         numbers.select(0, codes).reshape(dims) * self.scale.clone()
     }
+
+    /// The same codes and scales as a quantised tensor of Burn, for its matrix products and records.
+    ///
+    /// Its scheme is `Q8S` in `PackedU32`, with the given scale for the tensor, or with the scale of a row for each of its
+    /// blocks. A block has the largest power of two up to 128 that divides the row. Burn quantises the
+    /// [dequantised](Self::dequantized) numbers, which has these codes again if the scales are normal numbers.
+    ///
+    /// # Panics
+    ///
+    /// If [`try_into_burn`](Self::try_into_burn) returns an error, with that message.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use cubenorm::{CodeFormat, NormOptions};
+    ///
+    /// # #[cfg(feature = "flex")] {
+    /// let x = Tensor::<2>::from_floats([[4.0, -4.0, 4.0, -4.0]], &Device::flex());
+    /// let y = cubenorm::quantized_rms_norm(x, None, CodeFormat::Int8, &NormOptions::new());
+    /// let numbers = y.dequantized();
+    /// let same = y.into_burn().dequantize() - numbers;
+    /// assert!(same.abs().max().into_scalar::<f32>() < 1e-6);
+    /// # }
+    /// ```
+    pub fn into_burn(self) -> Tensor<D> {
+        or_panic(self.try_into_burn())
+    }
+
+    /// [`into_burn`](Self::into_burn) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// [`NormError::QuantizedTensor`] if the codes are not int8: Burn has e4m3 only where the device has it.
+    pub fn try_into_burn(self) -> Result<Tensor<D>, NormError> {
+        if self.format != CodeFormat::Int8 {
+            return Err(NormError::QuantizedTensor {
+                format: self.format,
+            });
+        }
+        let numbers = self.dequantized().cast(DType::F32);
+        let dims = numbers.dims();
+        let scale = self.scale.cast(DType::F32);
+        // Burn has no blocks without elements.
+        let scale = match dims.contains(&0) {
+            true => Tensor::ones([1; D], &scale.device()),
+            false => scale,
+        };
+        let is_one = scale.dims() == [1; D];
+        let codes = QuantScheme::default()
+            .with_value(QuantValue::Q8S)
+            .with_store(QuantStore::PackedU32(0));
+        let (scheme, scales) = match is_one {
+            true => (codes.per_tensor(ScaleDtype::F32), scale.reshape([1])),
+            false => {
+                let block = 1 << dims[D - 1].trailing_zeros().min(MOST_OF_BLOCK);
+                let scales = scale.repeat_dim(D - 1, dims[D - 1] / block);
+                let scheme = codes.per_block([block as u8], ScaleDtype::F32);
+                // Burn types scales as one dimension, and its backends expect a scale per block in the tensor's rank.
+                (scheme, Tensor::from_dispatch(scales.into_dispatch()))
+            }
+        };
+        let scales = QuantizationParameters {
+            scales,
+            global: None,
+        };
+        Ok(numbers.quantize(&scheme, scales))
+    }
 }
+
+/// The power of two of the longest block of Burn's that has one scale.
+const MOST_OF_BLOCK: u32 = 7;
 
 /// [`rms_norm`](crate::rms_norm), rounded to codes of 8 bits in the same kernel:
 ///
