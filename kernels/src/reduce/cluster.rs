@@ -15,7 +15,7 @@
 //! 6. A reader polls a bounded number of times, then recomputes all parts of the row from memory.
 //!    Every cube terminates, even if the cubes of a cluster do not run at the same time.
 //! 7. Recomputed parts have the bits of published ones: both are summed in the same order. Inputs
-//!    do not change meanwhile, since the gradient overlaps nothing that is read.
+//!    do not change meanwhile, since the results of a cluster overlap nothing that is read.
 //!
 //! The plan has a whole number of clusters, and at least one unit per word of a round.
 
