@@ -32,6 +32,11 @@ pub fn watch_memory(watch: MemoryWatch) -> bool {
     WATCH.set(watch).is_ok()
 }
 
+/// True if hooks are installed. Each launch then has buffers of its own, with guard bytes around them.
+pub(crate) fn is_watched() -> bool {
+    WATCH.get().is_some()
+}
+
 /// Allocates an uninitialised buffer.
 pub(crate) fn allocate_bytes(client: &Client, bytes: usize) -> Handle {
     match WATCH.get() {

@@ -9,7 +9,7 @@ use cubecl_environment::stream::StreamId;
 
 use super::args::flat_arg;
 use super::fill::zeroed_words;
-use super::memory::upload;
+use super::memory::{is_watched, upload};
 use super::plan_cache::{Device, device};
 
 /// Maximum number of streams with zeros. Beyond it all are dropped; a launch keeps a reference to
@@ -110,7 +110,8 @@ pub(crate) fn work_counter(client: &Client) -> TensorArg {
 /// `words` words for the clusters of one launch on this thread's stream, initially 0.
 pub(crate) fn cluster_words(client: &Client, words: usize) -> TensorArg {
     let bytes = (8 * words).next_multiple_of(APART);
-    let all = match client.is_capturing() || bytes > WORDS / 2 {
+    let is_alone = client.is_capturing() || is_watched() || bytes > WORDS / 2;
+    let all = match is_alone {
         // As above.
         true => zeroed_words(client, words),
         false => piece(client, Purpose::ClusterWords, bytes),

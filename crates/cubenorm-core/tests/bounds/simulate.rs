@@ -492,6 +492,7 @@ fn partial_statistics(distribution: &Distribution, shifts: bool) -> usize {
 
 /// Checks what the launches of a plan touch between them.
 fn workspaces_fit(plan: &Plan, distribution: &Distribution) -> Checked {
+    words_fit(distribution.team, distribution.grid, plan.cluster_words())?;
     let blueprint = &plan.blueprint;
     if blueprint.split() {
         let shifts = blueprint.team.is_segmented() && blueprint.shifts();
@@ -702,18 +703,16 @@ fn sums_fit(launch: &BackwardLaunch, distribution: &Distribution) -> Checked {
             "sums of columns: {touched} of {allocated} are touched"
         );
     }
-    if team.cluster_size() > 1 {
-        // The ring of each team: four rounds of two words for each cube.
-        let touched = plan.grid.cube_count as usize / team.cluster_size() as usize
-            * 4
-            * team.cluster_size() as usize
-            * 2;
-        ensure!(
-            touched <= plan.cluster_words(),
-            "words: {touched} of {}",
-            plan.cluster_words()
-        );
-    }
+    words_fit(team, &plan.grid, plan.cluster_words())
+}
+
+/// The words of a cluster: a ring of four rounds, with two words for each cube.
+fn words_fit(team: &Team, grid: &Grid, allocated: usize) -> Checked {
+    let touched = match team.cluster_size() {
+        1 => 0,
+        cubes => (grid.cube_count / cubes * 4 * cubes * 2) as usize,
+    };
+    ensure!(touched <= allocated, "words: {touched} of {allocated}");
     Ok(())
 }
 

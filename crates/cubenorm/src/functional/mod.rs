@@ -275,7 +275,7 @@ pub fn try_rms_norm<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`]. `residual` may have another dtype, such as `f32` beside an input of `bf16`. The sum has the
+/// As [`layer_norm`]. `residual` may have another dtype, such as `f32` for an input of `bf16`. The sum has the
 /// residual's dtype, and the normalized result has the input's.
 ///
 /// # Panics
