@@ -51,4 +51,4 @@ pub use launch::{
 #[doc(hidden)]
 pub use launch::{Device, MemoryWatch, PlanCache, Query, device, watch_memory};
 pub use lerp::launch_lerp;
-pub use tune::working_sets;
+pub use tune::{least_tuned, working_sets};

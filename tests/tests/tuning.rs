@@ -16,10 +16,10 @@ use cubenorm_core::{
     BackwardDesc, DType, NormDesc, Statistics, StrategyChoice, TensorDesc, forward_candidates,
     knobs,
 };
-use cubenorm_kernels::{hardware, tuned_forward, working_sets};
+use cubenorm_kernels::{hardware, least_tuned, tuned_forward, working_sets};
 use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
-use cubenorm_tests::device::devices;
+use cubenorm_tests::device::{TestDevice, devices};
 
 fn norm(shape: &[usize], axes: &[usize], dtype: DType) -> NormDesc {
     let params: Vec<usize> = (0..shape.len())
@@ -34,16 +34,27 @@ fn norm(shape: &[usize], axes: &[usize], dtype: DType) -> NormDesc {
     .with_bias(TensorDesc::contiguous(params, dtype))
 }
 
+/// The factor that makes this many elements enough to be measured on a device.
+fn enough(device: &TestDevice, elements: usize) -> usize {
+    least_tuned(&hardware(&device.client)).div_ceil(elements)
+}
+
+/// The shape with more of its first dimension, if the device measures none so small.
+fn large<const N: usize>(device: &TestDevice, mut shape: [usize; N]) -> [usize; N] {
+    shape[0] *= enough(device, shape.iter().product());
+    shape
+}
+
 #[test]
 fn tuned_results_agree_with_the_reference() {
     let _environment = environment("results", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
         for desc in [
-            norm(&[64, 512], &[1], DType::F32),
-            norm(&[2, 48, 128], &[0, 2], DType::F32),
-            norm(&[300, 64], &[0], DType::F32),
-            norm(&[1, 40_000], &[1], DType::F32),
+            norm(&large(&device, [64, 512]), &[1], DType::F32),
+            norm(&large(&device, [2, 48, 128]), &[0, 2], DType::F32),
+            norm(&large(&device, [300, 64]), &[0], DType::F32),
+            norm(&large(&device, [1, 40_000]), &[1], DType::F32),
         ] {
             let case = Case::new(desc, 5);
             // The first call measures, the second uses the cache.
@@ -52,15 +63,18 @@ fn tuned_results_agree_with_the_reference() {
             }
         }
         // Another shape with the same key.
-        let other = Case::new(norm(&[61, 512], &[1], DType::F32), 6);
+        let [rows, _] = large(&device, [64, 512]);
+        let other = Case::new(norm(&[rows - 3, 512], &[1], DType::F32), 6);
         other.check(&device, StrategyChoice::Tuned).unwrap();
         // A CPU is measured on several working sets. Only the first is the caller's buffers.
-        let input = TensorDesc::contiguous([700, 600], DType::F32);
-        let sum = norm(&[700, 600], &[1], DType::F32)
+        let shape = large(&device, [700, 600]);
+        let input = TensorDesc::contiguous(shape, DType::F32);
+        let sum = norm(&shape, &[1], DType::F32)
             .with_residual(input.clone())
             .with_sum();
-        for desc in [sum, norm(&[600, 700], &[0], DType::F32)] {
-            let moved = 2 * 4 * 700 * 600;
+        let swapped = norm(&large(&device, [600, 700]), &[0], DType::F32);
+        for desc in [sum, swapped] {
+            let moved = 2 * 4 * shape[0] * shape[1];
             let is_cpu = hardware(&device.client).cpu_cores.is_some();
             let sets = working_sets(&hardware(&device.client), moved);
             assert!(sets > 1 || !is_cpu, "{}: {sets}", device.name);
@@ -76,9 +90,9 @@ fn tuned_gradients_agree_with_central_differences() {
     cubenorm_tests::guard::leave_out();
     for device in devices() {
         for (shape, axes) in [
-            (vec![64, 256], vec![1]),
-            (vec![4, 16, 160], vec![0, 2]),
-            (vec![700, 300], vec![1]),
+            (large(&device, [64, 256]).to_vec(), vec![1]),
+            (large(&device, [4, 16, 160]).to_vec(), vec![0, 2]),
+            (large(&device, [700, 300]).to_vec(), vec![1]),
         ] {
             let desc = BackwardDesc::new(norm(&shape, &axes, DType::F32));
             let case = BackwardCase::of(desc, 3);
@@ -94,7 +108,8 @@ fn shape_is_measured_once() {
     let _environment = environment("once", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
-        let case = Case::new(norm(&[96, 1536], &[1], DType::F32), 5);
+        let shape = large(&device, [96, 1536]);
+        let case = Case::new(norm(&shape, &[1], DType::F32), 5);
         let hardware = hardware(&device.client);
         let candidates = forward_candidates(&case.desc.problem().unwrap(), &hardware).unwrap();
         assert!(candidates.len() > 1, "{}: nothing to choose", device.name);
@@ -125,7 +140,8 @@ fn measures_nothing_without_budget() {
     let _environment = environment("budget", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
-        let case = |rows| Case::new(norm(&[rows, 1200], &[1], DType::F32), 5);
+        let times = enough(&device, 100 * 1200);
+        let case = |rows| Case::new(norm(&[rows * times, 1200], &[1], DType::F32), 5);
         // Any measurement exceeds the smallest budget.
         let within = |nanoseconds| StrategyChoice::TunedWithin(Duration::from_nanos(nanoseconds));
         let before = kept(device.name);
@@ -146,7 +162,8 @@ fn imported_bundle_is_not_measured_again() {
     let _environment = environment("brought", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
-        let case = Case::new(norm(&[80, 1700], &[1], DType::F32), 5);
+        let shape = large(&device, [80, 1700]);
+        let case = Case::new(norm(&shape, &[1], DType::F32), 5);
         let tensors = case.tensors(&device.client);
         let ask_within = |budget| {
             let chosen = tuned_forward(&device.client, &case.desc, &tensors, budget);
@@ -212,7 +229,8 @@ fn invalid_cache_file_is_not_fatal() {
     let _environment = environment("broken", Some(b"this is no database"));
     cubenorm_tests::guard::leave_out();
     for device in devices() {
-        let case = Case::new(norm(&[90, 1100], &[1], DType::F32), 5);
+        let shape = large(&device, [90, 1100]);
+        let case = Case::new(norm(&shape, &[1], DType::F32), 5);
         case.check(&device, StrategyChoice::Tuned).unwrap();
         assert_eq!(&*environment::active(), "broken", "{}", device.name);
     }
@@ -253,7 +271,10 @@ fn layers_are_tuned_unless_tuning_is_off() {
             let data = norm.forward(x).into_data();
             data.try_to_vec().expect("f32 in, f32 out")
         };
-        let x = noise([120, 768], 3, &device);
+        let of_kernels = cubenorm_tests::device::devices();
+        let of_kernels = of_kernels.into_iter().find(|it| it.name == name);
+        let shape = of_kernels.map_or([120, 768], |device| large(&device, [120, 768]));
+        let x = noise(shape, 3, &device);
         let has_choice = name != "flex";
         let before = kept(name);
         cubenorm::set_tuning(Tuning::Off);
@@ -261,7 +282,7 @@ fn layers_are_tuned_unless_tuning_is_off() {
         assert_eq!(kept(name), before, "{name}: measured while it is off");
         cubenorm::set_tuning(Tuning::OnFirstCall);
         assert_eq!(cubenorm::tuning(), Tuning::OnFirstCall);
-        cubenorm::warm_up(&[[120, 768]], DType::F32, &device, |x| {
+        cubenorm::warm_up(&[shape], DType::F32, &device, |x| {
             norm.forward(x);
         });
         assert_eq!(kept(name) > before, has_choice, "{name}: not warmed up");

@@ -19,7 +19,8 @@ use cubenorm_core::{Hardware, StrategyChoice};
 /// rounded up to powers of two. Tuning starts with the plan that was the fastest for the nearest
 /// measured shape. It stops as soon as a plan reaches 97 % of copy bandwidth. CubeCL's cache keeps
 /// the choice for later runs. A cache that cannot be read is ignored, with a warning through the
-/// crate `log`. Tensors of less than 8,192 elements or more than 2 GiB run the analytic plan.
+/// crate `log`. Tensors of less than 8,192 elements or more than 2 GiB run the analytic plan. On CUDA and ROCm the least is
+/// 65,536 elements for each multiprocessor: the host takes longer for a smaller launch than the device.
 ///
 /// [`warm_up`] makes these calls ahead of time.
 ///

@@ -31,8 +31,26 @@ use crate::launch::{
     BackwardTensors, ForwardTensors, LaunchError, PlannedBackward, PlannedForward,
 };
 
-/// Elements below which launch overhead dominates. The analytic plan runs them.
-const SMALLEST: usize = 1 << 13;
+/// Elements below which nothing is measured, and the analytic plan runs: the host takes longer for a launch than the
+/// device, so a measurement would compare the host's times.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::Hardware;
+/// use cubenorm_kernels::least_tuned;
+///
+/// assert_eq!(least_tuned(&Hardware::cpu(8, 512)), 8192);
+/// assert_eq!(least_tuned(&Hardware::cuda(132)), 132 * 65_536);
+/// ```
+pub fn least_tuned(hardware: &Hardware) -> usize {
+    const LEAST: usize = 1 << 13;
+    const OF_MULTIPROCESSOR: usize = 1 << 16;
+    match hardware.multiprocessors {
+        Some(count) => count as usize * OF_MULTIPROCESSOR,
+        None => LEAST,
+    }
+}
 
 /// Bytes above which nothing is measured, because the measurement allocates its own outputs.
 const LARGEST: usize = 1 << 31;
@@ -113,9 +131,9 @@ impl Pass {
 
 /// Bytes of a tensor of this size. None if it is too small to measure, or too large to allocate
 /// again.
-fn measured_bytes(rows: usize, cols: usize, dtype: DType) -> Option<usize> {
+fn measured_bytes(hardware: &Hardware, [rows, cols]: [usize; 2], dtype: DType) -> Option<usize> {
     let bytes = rows * cols * dtype.size();
-    (rows * cols >= SMALLEST && bytes <= LARGEST).then_some(bytes)
+    (rows * cols >= least_tuned(hardware) && bytes <= LARGEST).then_some(bytes)
 }
 
 /// Fastest knobs of a normalization, measured if they are not known yet. None if they are not known
@@ -128,7 +146,7 @@ pub(crate) fn tune_forward(
     tensors: &ForwardTensors,
     budget: Duration,
 ) -> Result<Option<Knobs>, LaunchError> {
-    let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
+    let Some(bytes) = measured_bytes(hardware, [problem.rows, problem.cols], problem.dtype) else {
         return Ok(Some(Knobs::default()));
     };
     let analytic = plan_forward(problem, hardware, StrategyChoice::Inferred)?;
@@ -176,7 +194,7 @@ pub(crate) fn tune_backward(
     tensors: &BackwardTensors,
     budget: Duration,
 ) -> Result<Option<Knobs>, LaunchError> {
-    let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
+    let Some(bytes) = measured_bytes(hardware, [problem.rows, problem.cols], problem.dtype) else {
         return Ok(Some(Knobs::default()));
     };
     let analytic = plan_backward(problem, hardware, StrategyChoice::Inferred)?;
