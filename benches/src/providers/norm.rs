@@ -33,6 +33,10 @@ fn own_memory(device: &Device) -> Option<u64> {
     properties.memory.max_memory().filter(|_| is_apart)
 }
 
+fn sync(device: &Device) -> Result<()> {
+    device.sync().context("the device failed")
+}
+
 /// True for a GPU with memory of its own.
 fn is_apart(device: &Device) -> bool {
     own_memory(device).is_some()
@@ -166,28 +170,30 @@ impl<const D: usize> Norm<D> {
         if problem.layout == Layout::ChannelsLast {
             shape[1..].rotate_left(1);
         }
-        let input = problem.stored(&data.input);
         let second_shape = problem.second_shape();
         // Input and output of a run, and with a backward their gradients and what it saved.
         let one = if problem.pass == Pass::Forward { 2 } else { 5 };
         let tensors = one * (1 + usize::from(second_shape.is_some()));
         let bytes = problem.elements() * problem.dtype.size();
         let runs = (memory(&device) / (tensors * bytes)).clamp(1, most_runs(&device));
-        let inputs = (0..runs.min(TENSORS))
-            .map(|_| {
-                let stored = TensorData::new(input.clone(), shape.clone());
-                let stored = Tensor::from_data(stored, (&device, dtype));
-                let input = match problem.layout {
-                    Layout::Contiguous => stored,
-                    Layout::ChannelsLast => stored.movedim(-1, 1),
-                };
-                let second = second_shape.clone().map(|shape| {
-                    let data = TensorData::new(data.second.clone(), shape);
-                    Tensor::from_data(data, (&device, dtype))
-                });
-                (input, second)
-            })
-            .collect();
+        // Uploaded once: the device copies faster than the host converts.
+        let uploaded = |values: Vec<f32>, shape: Vec<usize>| {
+            Tensor::<D>::from_data(TensorData::new(values, shape), (&device, dtype))
+        };
+        let input = uploaded(problem.stored(&data.input), shape);
+        let second = second_shape.map(|shape| uploaded(data.second.clone(), shape));
+        let mut inputs = Vec::new();
+        for _ in 0..runs.min(TENSORS) {
+            let copy = |tensor: &Tensor<D>| tensor.clone().mul_scalar(1);
+            let (input, second) = (copy(&input), second.as_ref().map(copy));
+            // Else fusion would merge the copies to a launch with more outputs than some devices bind.
+            sync(&device)?;
+            let input = match problem.layout {
+                Layout::Contiguous => input,
+                Layout::ChannelsLast => input.movedim(-1, 1),
+            };
+            inputs.push((input, second));
+        }
         let norm = Self {
             is_norm: L::IS_NORM,
             forward: library.forward(problem, upload(&data.gamma), upload(&data.beta)),
@@ -207,7 +213,7 @@ impl<const D: usize> Norm<D> {
     }
 
     fn sync(&self) -> Result<()> {
-        self.device.sync().context("the device failed")
+        sync(&self.device)
     }
 
     /// A run's own input, made to depend on the run before it if that is the order.
