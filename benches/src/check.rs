@@ -1,5 +1,9 @@
 //! The host reference in `f64` that an output must agree with before it is timed.
 
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::thread;
+
 use anyhow::{Result, ensure};
 
 use crate::problems::{ALPHA, DType, EPSILON, HostData, Op, Problem};
@@ -39,27 +43,41 @@ pub(crate) fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Re
     }
     let length = problem.row();
     let tolerance = tolerance(problem.dtype);
-    for row in 0..data.input.len() / length {
+    let check_row = |row: usize| {
         let places: Vec<usize> = (0..length)
             .map(|column| problem.element(row, column))
             .collect();
         let expected = reference(problem, data, row);
         let tolerance = tolerance + expected.rounding;
-        compare(
-            "output",
-            &places,
-            &expected.output,
-            &outcome.output,
-            tolerance,
-        )?;
-        if let Some(gradient) = &outcome.gradient {
-            compare("gradient", &places, &expected.gradient, gradient, tolerance)?;
+        let output = &outcome.output;
+        compare("output", &places, &expected.output, output, tolerance)?;
+        match &outcome.gradient {
+            Some(gradient) => compare("gradient", &places, &expected.gradient, gradient, tolerance),
+            None => Ok(()),
         }
-    }
+    };
+    each_row(data.input.len() / length, check_row)?;
     match &outcome.second {
         Some(second) => check_second(problem, data, second, tolerance),
         None => Ok(()),
     }
+}
+
+/// Checks rows on all cores. Returns the error of the first wrong row.
+fn each_row(rows: usize, check: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = rows.div_ceil(threads).max(1);
+    let check = &check;
+    thread::scope(|scope| {
+        let shares = (0..rows).step_by(share).map(|first| {
+            let mut rows = first..rows.min(first + share);
+            scope.spawn(move || rows.try_for_each(check))
+        });
+        let shares: Vec<_> = shares.collect();
+        let done = shares.into_iter().map(|share| share.join());
+        done.map(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// Compares the second result with the reference.
@@ -71,7 +89,8 @@ fn check_second(problem: &Problem, data: &HostData, second: &[f32], tolerance: f
         data.second.len(),
     );
     let length = problem.row();
-    for (row, values) in data.second.chunks_exact(length).enumerate() {
+    each_row(data.second.len() / length, |row| {
+        let values = &data.second[row * length..(row + 1) * length];
         let values: Vec<f64> = values.iter().map(|&x| x.into()).collect();
         let places: Vec<usize> = (row * length..(row + 1) * length).collect();
         let expected = match problem.op {
@@ -82,9 +101,8 @@ fn check_second(problem: &Problem, data: &HostData, second: &[f32], tolerance: f
                     .collect()
             }
         };
-        compare("second result", &places, &expected, second, tolerance)?;
-    }
-    Ok(())
+        compare("second result", &places, &expected, second, tolerance)
+    })
 }
 
 fn compare(
