@@ -1,14 +1,14 @@
 //! Random descriptions against the reference, and their gradients against central differences.
 //!
-//! Rank, axes, strides, broadcasting, dtype, statistics, epsilon, residual, activation and strategy
-//! vary all at once.
+//! Rank, axes, strides, broadcasting, dtype, statistics, epsilon, residual, offset, rounding, rotation, activation and
+//! strategy vary all at once.
 //!
 //! `CUBENORM_PROPERTY_CASES` sets the number of cases per device (default: 200). proptest shrinks a
 //! failure and prints its description.
 
 use cubenorm_core::{
-    Activation, BackwardDesc, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics,
-    StrategyChoice, TensorDesc, WrittenStatistics,
+    Activation, BackwardDesc, DType, Epsilon, Layout, NormDesc, Offset, ResidualPlace,
+    RotatedPairs, Rotation, Rounding, Statistics, StrategyChoice, TensorDesc, WrittenStatistics,
 };
 use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
@@ -86,6 +86,22 @@ fn activation() -> impl Strategy<Value = Activation> {
     ])
 }
 
+/// A rotation of a part of the last dimension.
+fn rotation(shape: Vec<usize>, dtype: DType) -> impl Strategy<Value = Option<Rotation>> {
+    let pairs = prop::sample::select(vec![RotatedPairs::HalfSplit, RotatedPairs::Interleaved]);
+    let features = shape.last().copied().unwrap_or(0);
+    let dim = (1..=(features / 2).max(1)).prop_map(|half| 2 * half);
+    let rotation = (broadcast(shape), dim, pairs).prop_flat_map(move |(mut shape, dim, pairs)| {
+        shape.pop();
+        shape.push(2 * dim);
+        layout(shape, true).prop_map(move |layout| Rotation {
+            table: TensorDesc::new(layout, dtype),
+            pairs,
+        })
+    });
+    prop::option::of(rotation).prop_map(move |it| it.filter(|it| it.dim() <= features))
+}
+
 fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
     let dtype = prop::sample::select(dtypes.clone());
     (shape(), dtype, any::<[bool; 2]>()).prop_flat_map(move |(shape, dtype, wide)| {
@@ -96,6 +112,9 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
                 variance: TensorDesc::contiguous(variance, given),
             },
         );
+        let of_alpha = broadcast(shape.clone()).prop_map(move |alpha| Statistics::DynamicTanh {
+            alpha: TensorDesc::contiguous(alpha, given),
+        });
         let statistics = prop_oneof![
             5 => Just(Statistics::MeanVariance),
             2 => Just(Statistics::MeanSquare),
@@ -104,6 +123,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             1 => Just(Statistics::L2Norm),
             1 => Just(Statistics::None),
             1 => of_given,
+            1 => of_alpha,
         ];
         let epsilon = prop_oneof![
             3 => (1e-5..1e-1f64).prop_map(Epsilon::InsideSqrt),
@@ -113,7 +133,10 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
         let input = layout(shape.clone(), true);
         let residual = prop::option::weighted(0.3, layout(shape.clone(), true));
         let output = prop::option::weighted(0.3, layout(shape.clone(), false));
+        let turn = rotation(shape.clone(), dtype.accumulation());
         let (scale, bias) = (param(shape.clone(), params), param(shape, params));
+        let offset = prop_oneof![3 => Just(0.0), 1 => Just(1.0), 1 => -2.0..2.0];
+        let rounding = prop_oneof![3 => Just(Rounding::None), 1 => Just(Rounding::BeforeScale)];
         let mixing: Vec<DType> = dtypes
             .iter()
             .copied()
@@ -137,20 +160,26 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
                 WrittenStatistics::MeanRstd,
                 WrittenStatistics::MeanVariance,
             ])),
+            (offset, rounding, turn),
         );
         (tensors, rest).prop_map(move |(tensors, rest)| {
             let (input, residual, scale, bias, output, of_residual, of_output) = tensors;
-            let (axes, statistics, epsilon, activation, sum, place, written) = rest;
+            let (axes, statistics, epsilon, activation, sum, place, written, more) = rest;
+            let (offset, rounding, turn) = more;
             let tensor = |dtype| move |layout| TensorDesc::new(layout, dtype);
             let written = written.filter(|written| match statistics {
                 Statistics::MeanVariance | Statistics::MeanSquare => true,
-                Statistics::Provided { .. } | Statistics::None => false,
+                Statistics::Provided { .. } | Statistics::None | Statistics::DynamicTanh { .. } => {
+                    false
+                }
                 _ => *written == WrittenStatistics::MeanRstd,
             });
             let mut desc = NormDesc::new(tensor(dtype)(input), axes, statistics)
                 .with_epsilon(epsilon)
                 .with_residual(residual.map(tensor(of_residual)))
                 .with_scale(scale)
+                .with_offset(Offset::from(offset))
+                .with_rounding(rounding)
                 .with_bias(bias)
                 .with_activation(activation)
                 .with_output(output.map(tensor(of_output)));
@@ -161,6 +190,16 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             }
             desc.writes_sum = sum && place == ResidualPlace::Input;
             desc.written_statistics = written;
+            // A rotation takes whole rows and no activation.
+            let is_given = matches!(
+                desc.statistics,
+                Statistics::Provided { .. } | Statistics::DynamicTanh { .. }
+            );
+            let is_of_rows = desc.axes == [desc.input.shape().len() - 1] && !is_given;
+            if let Some(turn) = turn.filter(|_| is_of_rows && place == ResidualPlace::Input) {
+                desc.activation = Activation::Identity;
+                desc.rotation = Some(turn);
+            }
             desc
         })
     })
@@ -198,6 +237,10 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
         }
         (norm.residual, norm.residual_place) = (None, ResidualPlace::Input);
         (norm.output, norm.writes_sum, norm.written_statistics) = (None, false, None);
+        norm.rotation = None;
+        if let Statistics::DynamicTanh { .. } = norm.statistics {
+            norm.statistics = Statistics::MeanSquare;
+        }
         norm
     });
     (norm, wants).prop_flat_map(move |(norm, [input, scale, bias])| {
@@ -230,8 +273,11 @@ fn check(
     choice: StrategyChoice,
     seed: u64,
 ) -> Result<(), String> {
-    let client = &device.client;
-    if !cubenorm_kernels::supports_activation(client, desc.input.dtype, desc.activation) {
+    let computed = |activation| {
+        cubenorm_kernels::supports_activation(&device.client, desc.input.dtype, activation)
+    };
+    let is_tanh = matches!(desc.statistics, Statistics::DynamicTanh { .. });
+    if !computed(desc.activation) || is_tanh && !computed(Activation::Tanh) {
         return Ok(());
     }
     // A forced strategy may not apply. The inferred one always does.

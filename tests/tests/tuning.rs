@@ -89,11 +89,13 @@ fn tuned_gradients_agree_with_central_differences() {
     let _environment = environment("gradients", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
-        for (shape, axes) in [
-            (large(&device, [64, 256]).to_vec(), vec![1]),
-            (large(&device, [4, 16, 160]).to_vec(), vec![0, 2]),
-            (large(&device, [700, 300]).to_vec(), vec![1]),
-        ] {
+        let mut cases = vec![(large(&device, [64, 256]).to_vec(), vec![1])];
+        // A difference of a parameter sums over all elements, which takes long if nothing small is measured.
+        if enough(&device, 64 * 256) == 1 {
+            cases.push((vec![4, 16, 160], vec![0, 2]));
+            cases.push((vec![700, 300], vec![1]));
+        }
+        for (shape, axes) in cases {
             let desc = BackwardDesc::new(norm(&shape, &axes, DType::F32));
             let case = BackwardCase::of(desc, 3);
             for _ in 0..2 {

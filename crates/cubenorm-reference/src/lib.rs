@@ -188,7 +188,7 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         };
         let normalized = match desc.rounding {
             Rounding::None => normalized,
-            Rounding::BeforeScale => round(desc.input.dtype, normalized),
+            Rounding::BeforeScale => round(desc.output_dtype(), normalized),
         };
         let value = normalized * scale + bias + last;
         result.output.push(match desc.residual_place {

@@ -5,20 +5,18 @@ use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_sett
 use burn::tensor::{DType, Shape, Slice};
 #[cfg(feature = "flex")]
 use burn::tensor::{TensorData, try_read_sync};
+use cubenorm_core::{Activation, Epsilon, Offset, Rounding, WrittenStatistics};
 #[cfg(feature = "flex")]
-use cubenorm_core::CODES_PER_WORD;
-use cubenorm_core::{Activation, Epsilon, Offset, RotatedPairs, Rounding, WrittenStatistics};
+use cubenorm_core::{CODES_PER_WORD, RotatedPairs};
 
 use super::spec::burn_dtype;
 use super::view::shaped;
 #[cfg(feature = "flex")]
 use super::{
-    BackwardOperands, BackwardSpec, Gradients, Optional, QuantizedOperands, QuantizedParts,
-    QuantizedSpec, Running, RunningOperands,
+    BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
+    Optional, QuantizedOperands, QuantizedParts, QuantizedSpec, Running, RunningOperands,
 };
-use super::{
-    HeadOperands, HeadSpec, Heads, NormBackend, NormSpec, Normalized, Operands, Reduction,
-};
+use super::{NormSpec, Normalized, Operands, Reduction};
 
 /// Mean over several axes, each kept with a size of 1.
 pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
