@@ -237,7 +237,8 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
         }
         (norm.residual, norm.residual_place) = (None, ResidualPlace::Input);
         (norm.output, norm.writes_sum, norm.written_statistics) = (None, false, None);
-        norm.rotation = None;
+        // A difference sees the steps of a rounding, which gradients pass through unchanged.
+        (norm.rotation, norm.rounding) = (None, Rounding::None);
         if let Statistics::DynamicTanh { .. } = norm.statistics {
             norm.statistics = Statistics::MeanSquare;
         }
