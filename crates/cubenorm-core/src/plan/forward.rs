@@ -94,6 +94,7 @@ impl Pass for NormProblem {
             reduces: self.statistics.reduces(),
             merge: self.statistics.merge(),
             reads: 1 + usize::from(self.residual.is_some()),
+            reads_late: self.residual.is_some() && !self.residual_place.is_in_front(),
             segments: self.segments,
             params_by_step: self.params().any(|param| !param.col.is_empty()),
             ..Workload::new(self.rows, self.cols, self.dtype, knobs)

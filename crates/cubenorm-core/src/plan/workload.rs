@@ -1,10 +1,14 @@
 //! The problem as scheduling sees it, forward or backward.
 
 use super::accuracy::{BLOCK, LONGEST_COLUMN_SUM, MOST_BLOCKS};
+use super::hardware::Hardware;
 use super::knobs::Knobs;
 use super::team::Vectorization;
 use crate::dtype::DType;
 use crate::statistics::Merge;
+
+/// Columns from which a row with a late tensor fills registers. Shorter rows are a plane's.
+const LONG_WITH_LATE: usize = 2048;
 
 /// The properties of a problem that determine its schedule, in vectors: row groups and steps.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +29,8 @@ pub(super) struct Workload {
     pub column_sums: usize,
     /// Tensors of the input's size that are read.
     pub reads: usize,
+    /// True if one of them is read when the row is written: a late residual or gate.
+    pub reads_late: bool,
     /// Consecutive rows that share their statistics.
     pub segments: usize,
     /// True if elements of a row are rotated in pairs, so that vectors have no tail.
@@ -72,6 +78,7 @@ impl Workload {
             merge: Merge::Sum,
             column_sums: 0,
             reads: 1,
+            reads_late: false,
             segments: 1,
             rotates: false,
             quantizes: false,
@@ -120,6 +127,14 @@ impl Workload {
     /// True if the input is f16 or bf16.
     pub(super) fn is_half(&self) -> bool {
         self.dtype.is_half()
+    }
+
+    /// True if a row of f16/bf16 would fill the registers of a GPU: the late tensor that is loaded before the row is
+    /// reduced takes as many as the row, converted. Such a row is staged in shared memory, and the late tensor is
+    /// loaded when the row is written.
+    /// 2,048 to 16,384 bf16 H200, gated RMS norm, registers -> shared memory: 1.02x to 1.40x faster.
+    pub(super) fn fills_registers(&self, hardware: &Hardware) -> bool {
+        self.reads_late && self.is_half() && hardware.is_gpu() && self.cols >= LONG_WITH_LATE
     }
 
     /// Bytes of an element in the accumulation dtype.

@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     BackwardDesc, CodeFormat, DType, Grid, Hardware, Knobs, Layout, Level, LoadMode, NormDesc,
-    Plan, PlanError, Quantization, Staging, StagingPreference, Statistics, Strategy,
+    Plan, PlanError, Quantization, ResidualPlace, Staging, StagingPreference, Statistics, Strategy,
     StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, knobs, plan_backward,
     plan_forward, problem_on, sums_on,
 };
@@ -50,6 +50,28 @@ fn no_shared_memory_if_units_cannot_share() {
     let forced = plan_forward(&problem, &cpu_vulkan, Knobs::from(Strategy::Cube).into());
     let refused = forced.unwrap_err().to_string();
     assert!(refused.contains("cannot share memory"), "{refused}");
+}
+
+#[test]
+fn a_late_gate_leaves_registers_alone() {
+    for (cols, units, vectors) in [
+        (2048, 64, 4),
+        (4096, 64, 8),
+        (8192, 128, 8),
+        (16_384, 256, 8),
+    ] {
+        let tensor = TensorDesc::contiguous([8192, cols], DType::BF16);
+        let desc = NormDesc::new(tensor.clone(), [1], Statistics::MeanSquare)
+            .with_residual(tensor)
+            .with_residual_place(ResidualPlace::OutputGate);
+        let plan = inferred(&desc, &Hardware::cuda(132));
+        assert_eq!(plan.blueprint.staging, Staging::Shared(vectors), "{plan}");
+        assert_eq!(plan.blueprint.team.size(), units, "{plan}");
+        // What is added first is staged with the row.
+        let desc = desc.with_residual_place(ResidualPlace::Input);
+        let plan = inferred(&desc, &Hardware::cuda(132));
+        assert_ne!(plan.blueprint.staging, Staging::Shared(vectors), "{plan}");
+    }
 }
 
 #[test]

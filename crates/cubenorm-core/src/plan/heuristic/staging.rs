@@ -122,6 +122,7 @@ pub(super) fn holds(
     let fits = |staging: &Staging| !is_part || staging.places().0 <= in_registers;
     let registers = registers.filter(|&staging| staging != Staging::Reload && fits(&staging));
     let order = match is_staged {
+        _ if work.fills_registers(hardware) => [shared, registers, both],
         true if elements < 2 * STAGED_ELEMENTS => [both, shared, registers],
         true => [shared, registers, both],
         false => [registers, both, shared],

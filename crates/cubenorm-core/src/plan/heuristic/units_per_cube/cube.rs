@@ -34,6 +34,9 @@ const CUBE_VECTOR_BYTES: usize = 16;
 /// 7,168 and 14,336 f16/bf16 H200, layer norm, 3.5 -> 7 vectors per unit: 1.11x to 1.25x faster.
 const FILLING_VECTORS: usize = 8;
 
+/// Units of a cube before they take more vectors of a row that [fills registers](Workload::fills_registers).
+const UNITS_WITH_LATE: usize = 64;
+
 /// Minimum columns of f32 per unit of a cube with column sums. Units take more only if
 /// [`UNITS_WITH_SUMS`] of them do not cover the row.
 /// 512 to 2,048 f32 H200, backward, 8 -> 4 columns per unit: 1.05x to 1.08x faster.
@@ -112,6 +115,9 @@ fn vectors_per_unit(work: &Workload, hardware: &Hardware, steps: usize) -> usize
     // Long rows with two reductions (mean, then squares) take few units, which leaves registers for
     // other cubes. Rows with squares alone are faster without it.
     let most = match is_staged(work, hardware, steps) && work.merge == Merge::Moments {
+        _ if work.fills_registers(hardware) => {
+            (steps / UNITS_WITH_LATE).clamp(CUBE_VECTORS, FILLING_VECTORS)
+        }
         true => STAGED_VECTORS,
         false if work.column_sums > 0 => CUBE_VECTORS,
         false if work.is_half() => (CUBE_VECTORS * narrow).clamp(CUBE_VECTORS, STAGED_VECTORS),
