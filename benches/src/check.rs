@@ -74,9 +74,8 @@ fn each_row(rows: usize, check: impl Fn(usize) -> Result<()> + Sync) -> Result<(
             scope.spawn(move || rows.try_for_each(check))
         });
         let shares: Vec<_> = shares.collect();
-        let done = shares.into_iter().map(|share| share.join());
-        done.map(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
+        let mut done = shares.into_iter().map(|share| share.join());
+        done.try_for_each(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }
 
