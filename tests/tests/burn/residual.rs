@@ -302,8 +302,7 @@ fn modulated_sums_agree_with_their_formula() {
             let (x, residual) = (leaf([4, 6, 9], 1), leaf([4, 6, 9], 2));
             let gate = gate_shape.map(|shape| leaf(shape, 3));
             let (scale, shift) = (leaf([4, 1, 9], 4), leaf([4, 1, 9], 5));
-            let loss =
-                |(y, sum): Both<3>| (y.square() * sum.clone().tanh()).sum() + sum.square().sum();
+            let loss = |(y, sum): Both<3>| (y.square() * sum.clone().tanh() + sum.square()).sum();
             let ours = match norm {
                 Norm::Layer => cubenorm::add_modulated_layer_norm::<3>,
                 Norm::Rms => cubenorm::add_modulated_rms_norm::<3>,
