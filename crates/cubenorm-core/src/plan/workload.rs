@@ -1,5 +1,7 @@
 //! The problem as scheduling sees it, forward or backward.
 
+use std::ops::RangeInclusive;
+
 use super::accuracy::{BLOCK, LONGEST_COLUMN_SUM, MOST_BLOCKS};
 use super::hardware::Hardware;
 use super::knobs::Knobs;
@@ -7,8 +9,8 @@ use super::team::Vectorization;
 use crate::dtype::DType;
 use crate::statistics::Merge;
 
-/// Columns from which a row with a late tensor fills registers. Shorter rows are a plane's.
-const LONG_WITH_LATE: usize = 2048;
+/// Columns of rows that fill registers beside a late tensor. Shorter rows are a plane's, longer ones were not measured.
+const COLUMNS_WITH_LATE: RangeInclusive<usize> = 2048..=16_384;
 
 /// The properties of a problem that determine its schedule, in vectors: row groups and steps.
 #[derive(Debug, Clone, Copy)]
@@ -129,12 +131,13 @@ impl Workload {
         self.dtype.is_half()
     }
 
-    /// True if a row of f16/bf16 would fill the registers of a GPU: the late tensor that is loaded before the row is
-    /// reduced takes as many as the row, converted. Such a row is staged in shared memory, and the late tensor is
-    /// loaded when the row is written.
+    /// True if a row of f16/bf16 would fill the registers of a GPU: the late tensor is loaded before the row is reduced,
+    /// and its converted values take registers too. Such a row is staged in shared memory, and the late tensor is loaded
+    /// when the row is written. The cubes of a cluster have a multiprocessor each.
     /// 2,048 to 16,384 bf16 H200, gated RMS norm, registers -> shared memory: 1.02x to 1.40x faster.
     pub(super) fn fills_registers(&self, hardware: &Hardware) -> bool {
-        self.reads_late && self.is_half() && hardware.is_gpu() && self.cols >= LONG_WITH_LATE
+        let is_alone = hardware.is_gpu() && self.cluster_size == 1;
+        is_alone && self.reads_late && self.is_half() && COLUMNS_WITH_LATE.contains(&self.cols)
     }
 
     /// Bytes of an element in the accumulation dtype.

@@ -67,7 +67,7 @@ fn a_late_gate_leaves_registers_alone() {
         let plan = inferred(&desc, &Hardware::cuda(132));
         assert_eq!(plan.blueprint.staging, Staging::Shared(vectors), "{plan}");
         assert_eq!(plan.blueprint.team.size(), units, "{plan}");
-        // What is added first is staged with the row.
+        // A residual that is added first is staged with the row.
         let desc = desc.with_residual_place(ResidualPlace::Input);
         let plan = inferred(&desc, &Hardware::cuda(132));
         assert_ne!(plan.blueprint.staging, Staging::Shared(vectors), "{plan}");
