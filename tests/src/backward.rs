@@ -64,6 +64,8 @@ pub struct ActualGradients {
     pub scale: Option<Vec<f64>>,
     /// Gradient of the bias.
     pub bias: Option<Vec<f64>>,
+    /// Gradient of the gate.
+    pub gate: Option<Vec<f64>>,
 }
 
 impl BackwardCase {
@@ -145,6 +147,7 @@ impl BackwardCase {
             scale: param(&norm.scale, &self.forward.scale),
             bias: param(&norm.bias, &self.forward.bias),
             sum_gradient: param(&self.desc.sum_gradient, &self.sum_gradient),
+            gate: param(&norm.residual, &self.forward.residual),
             ..BackwardTensors::new(
                 upload(norm.input.dtype, &self.forward.input),
                 upload(self.desc.output_gradient.dtype, &self.output_gradient),
@@ -159,6 +162,7 @@ impl BackwardCase {
             input: outputs.input.map(download),
             scale: outputs.scale.map(download),
             bias: outputs.bias.map(download),
+            gate: outputs.gate.map(download),
         })
     }
 
@@ -255,6 +259,7 @@ impl BackwardCase {
             input_gradient,
             wants_scale,
             wants_bias,
+            gate_gradient,
             ..
         } = &self.desc;
         let wanted = [
@@ -269,6 +274,7 @@ impl BackwardCase {
                 actual.bias.is_some(),
                 *wants_bias && norm.bias.is_some(),
             ),
+            ("gate", actual.gate.is_some(), gate_gradient.is_some()),
         ];
         if let Some((what, ..)) = wanted.iter().find(|(_, is, should)| is != should) {
             return Err(format!(
@@ -311,6 +317,14 @@ impl BackwardCase {
             |value| off(through, value),
             |case, at| &mut case.input[at],
         )?;
+        // A gate that is repeated has a gradient at each position.
+        let gate = norm.residual.as_ref();
+        if let Some(gate) = gate.filter(|gate| gate.shape() == norm.input.shape()) {
+            let off = |value| off(through, value);
+            self.compare_one("gate", &actual.gate, gate, None, off, |case, at| {
+                &mut case.residual.as_mut().expect("described")[at]
+            })?;
+        }
         // A sum of n random terms grows like sqrt(n), a sum of n equal terms like n.
         let terms = match self.desc.output_gradient.layout.overlaps() {
             true => elements as f64,

@@ -2,8 +2,8 @@
 
 use cubenorm_core::{
     Activation, BackwardDesc, BackwardPlan, DType, Epsilon, Knobs, Layout, NormDesc, ParamSums,
-    RowBuffering, Staging, StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc,
-    sums_on,
+    ResidualPlace, RowBuffering, Staging, StagingPreference, Statistics, Strategy, StrategyChoice,
+    TensorDesc, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_backward_for, supports};
 use cubenorm_tests::activations::activations;
@@ -110,6 +110,70 @@ fn the_gradient_of_the_sum_has_the_layout_of_dx() {
         let desc = desc.clone().with_sum_gradient(permuted.clone());
         check_all(&device, &BackwardCase::of(desc, 3));
     }
+}
+
+#[test]
+fn gates_have_gradients() {
+    let places = [ResidualPlace::InputGate, ResidualPlace::OutputGate];
+    let activations = [Activation::Silu, Activation::Sigmoid, Activation::Identity];
+    for device in devices() {
+        for (place, activation) in places
+            .into_iter()
+            .flat_map(|it| activations.map(|a| (it, a)))
+        {
+            let gated = |desc: NormDesc, dtype: DType| {
+                let gate = TensorDesc::new(desc.input.layout.kept(), dtype);
+                let desc = desc.with_residual(gate).with_residual_place(place);
+                desc.with_activation(activation)
+            };
+            for statistics in [Statistics::MeanVariance, Statistics::MeanSquare] {
+                for (rows, cols) in [(12, 24), (3, 1000), (2, 5000)] {
+                    let desc = norm(&[rows, cols], &[1], statistics.clone(), DType::F32);
+                    let desc = with_params(desc, &[cols], &[cols]).with_offset(1.0);
+                    check_all(&device, &BackwardCase::new(gated(desc, DType::F32), 2));
+                }
+            }
+            // Tiles of adjacent rows, then channels-last groups of segments.
+            let tiled = norm(&[3, 24, 20], &[1], Statistics::MeanVariance, DType::F32);
+            let tiled = with_params(tiled, &[24, 1], &[24, 1]);
+            let groups = channels_last([2, 8, 6, 40], Statistics::MeanVariance, DType::F32).norm;
+            for desc in [tiled, groups] {
+                check_all(&device, &BackwardCase::new(gated(desc, DType::F32), 3));
+            }
+            for dtype in device.dtypes().into_iter().filter(|it| it.is_half()) {
+                for of_gate in [dtype, DType::F32] {
+                    let desc = norm(&[5, 640], &[1], Statistics::MeanSquare, dtype);
+                    let desc = with_params(desc, &[640], &[640]);
+                    check_all(&device, &BackwardCase::new(gated(desc, of_gate), 4));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_a_gate_needs_a_gate_and_the_gradient_of_the_input() {
+    let plain = norm(&[6, 8], &[1], Statistics::MeanSquare, DType::F32);
+    let gate = TensorDesc::contiguous([6, 8], DType::F32);
+    let gated = plain.clone().with_residual(gate.clone());
+    let gated = BackwardDesc::new(gated.with_residual_place(ResidualPlace::OutputGate));
+    let message = |desc: BackwardDesc| desc.validate().unwrap_err().to_string();
+    let without = BackwardDesc {
+        gate_gradient: Some(gate),
+        ..BackwardDesc::new(plain)
+    };
+    assert_eq!(
+        message(without),
+        "gate gradient has strides [8, 1]: expected no gate gradient without a gate"
+    );
+    let alone = BackwardDesc {
+        input_gradient: None,
+        ..gated
+    };
+    assert_eq!(
+        message(alone),
+        "gate gradient has strides [8, 1]: expected an input gradient beside it"
+    );
 }
 
 #[test]

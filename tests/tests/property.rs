@@ -235,7 +235,9 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
             let both = |dim: &usize| repeats(mean, *dim) && repeats(variance, *dim);
             norm.axes = (0..rank).filter(both).collect();
         }
-        (norm.residual, norm.residual_place) = (None, ResidualPlace::Input);
+        if !norm.residual_place.is_gate() {
+            (norm.residual, norm.residual_place) = (None, ResidualPlace::Input);
+        }
         (norm.output, norm.writes_sum, norm.written_statistics) = (None, false, None);
         // A difference sees the steps of a rounding, which gradients pass through unchanged.
         (norm.rotation, norm.rounding) = (None, Rounding::None);
@@ -256,11 +258,12 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
         let of_sum = prop::option::weighted(0.3, layout(shape.clone(), false));
         (layout(shape, true), of_sum, of_output).prop_map(move |(above, of_sum, of_output)| {
             let mut gradient = BackwardDesc::new(norm.clone());
-            if let Some(layout) = of_sum.filter(|_| input) {
+            if let Some(layout) = of_sum.filter(|_| input && gradient.gate_gradient.is_none()) {
                 gradient = gradient.with_sum_gradient(TensorDesc::new(layout, dtype));
             }
             gradient.output_gradient = TensorDesc::new(above, of_output);
             gradient.input_gradient = gradient.input_gradient.filter(|_| input);
+            gradient.gate_gradient = gradient.gate_gradient.filter(|_| input);
             gradient.wants_scale &= scale;
             gradient.wants_bias &= bias;
             gradient

@@ -409,6 +409,7 @@ fn backends() {
         wants_input: true,
         wants_scale: true,
         wants_bias: true,
+        wants_gate: false,
     };
     let gradients = || BackwardOperands {
         input: x.clone(),
@@ -417,6 +418,7 @@ fn backends() {
         scale: some(&gamma),
         bias: some(&beta),
         sum_gradient: Optional::None,
+        gate: Optional::None,
     };
     let run = |(operands, spec)| CubeBackend::normalize_backward(operands, spec);
     let cost = backend(|| (gradients(), spec.clone()), run);

@@ -27,6 +27,23 @@ use crate::statistics::StatisticsKind;
 /// statistics omit the terms that they do not reduce. Provided statistics are constants: they
 /// receive no gradient.
 ///
+/// # Gate
+///
+/// If the normalization has a gate `g` with the activation `a`, the input is the caller's, before the gate. With
+/// [`ResidualPlace::OutputGate`](crate::ResidualPlace::OutputGate), `y = xhat * scale + bias` and
+///
+/// ```text
+/// dz            = output_gradient * a(g)
+/// gate_gradient = output_gradient * y * a'(g)
+/// ```
+///
+/// With [`ResidualPlace::InputGate`](crate::ResidualPlace::InputGate), `x = input * a(g)`. With `ds` the last line for this `x`,
+///
+/// ```text
+/// input_gradient = ds * a(g)
+/// gate_gradient  = ds * input * a'(g)
+/// ```
+///
 /// # Gradient of the sum
 ///
 /// If the normalization wrote `sum = input + residual` too, the sum has a gradient of its own. With
@@ -42,12 +59,12 @@ use crate::statistics::StatisticsKind;
 ///
 /// # Shapes and dtypes
 ///
-/// The gradients of output, sum and input have the input's shape. The output's gradient has the
-/// output's dtype, the other two have the input's. The gradients of scale and bias have their shapes
+/// The gradients of output, sum, input and gate have the input's shape. The output's gradient has the
+/// output's dtype, the gate's the gate's, the other two have the input's. The gradients of scale and bias have their shapes
 /// and dtypes.
 #[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct BackwardDesc {
-    /// The normalization. Its input is the normalized tensor: the sum if a residual is added first.
+    /// The normalization. Its input is the normalized tensor: the sum if a residual is added first. A gate is its residual.
     /// Its own outputs are ignored.
     pub norm: NormDesc,
     /// The output's gradient.
@@ -62,10 +79,26 @@ pub struct BackwardDesc {
     pub sum_gradient: Option<TensorDesc>,
     /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<TensorDesc>,
+    /// The gate's gradient, in the layout of the input's; `None` if it is not needed.
+    #[serde(default)]
+    pub gate_gradient: Option<TensorDesc>,
     /// True if the scale's gradient is computed.
     pub wants_scale: bool,
     /// True if the bias's gradient is computed.
     pub wants_bias: bool,
+}
+
+/// The gate of a [`BackwardProblem`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gate {
+    /// The gate.
+    pub access: Access,
+    /// Its dtype, and its gradient's.
+    pub dtype: DType,
+    /// True if the input is multiplied, false if the output is.
+    pub is_of_input: bool,
+    /// True if its gradient is computed. It has the strides of the input's gradient.
+    pub wants_gradient: bool,
 }
 
 /// A backward pass in canonical form: `rows` groups of `cols` elements, with two sums over each.
@@ -88,8 +121,10 @@ pub struct BackwardProblem {
     pub statistics: StatisticsKind,
     /// The constant that was added to the variance or deviation.
     pub epsilon: Epsilon,
-    /// The activation.
+    /// The activation: the gate's if there is one.
     pub activation: Activation,
+    /// The gate.
+    pub gate: Option<Gate>,
     /// The normalized tensor.
     pub input: Access,
     /// The output's gradient.
@@ -160,13 +195,23 @@ pub enum ParamSums {
     Columns,
 }
 
+const GATE_GRADIENT: &str = "gate gradient";
+
+/// The gate of a normalization.
+fn gate(norm: &NormDesc) -> Option<&TensorDesc> {
+    let residual = norm.residual.as_ref();
+    residual.filter(|_| norm.residual_place.is_gate())
+}
+
 impl BackwardDesc {
     /// The gradients of input, scale and bias of a normalization, laid out like the input without
     /// its gaps.
     pub fn new(norm: NormDesc) -> Self {
         let gradient = TensorDesc::new(norm.input.layout.kept(), norm.input.dtype);
+        let gate = gate(&norm).map(|gate| gate.dtype);
         Self {
             saved: Some(norm.statistics_desc()),
+            gate_gradient: gate.map(|dtype| TensorDesc::new(gradient.layout.clone(), dtype)),
             output_gradient: gradient.clone(),
             sum_gradient: None,
             input_gradient: Some(gradient),
@@ -211,25 +256,29 @@ impl BackwardDesc {
         }
         let input = &norm.input;
         let shape = input.shape();
+        let gate = gate(&self.norm);
         let like_input = [
             ("output gradient", Some(&self.output_gradient)),
             ("sum gradient", self.sum_gradient.as_ref()),
             ("input gradient", self.input_gradient.as_ref()),
+            (GATE_GRADIENT, self.gate_gradient.as_ref()),
         ];
         for (tensor, desc) in like_input {
             let Some(desc) = desc else { continue };
             desc.validate(tensor)?;
+            let of_gate = gate.filter(|_| tensor == GATE_GRADIENT);
+            let of_same = of_gate.unwrap_or(input).dtype;
             let is_output = tensor == "output gradient";
             let fits = match is_output {
                 true => desc.dtype.mixes_with(input.dtype),
-                false => desc.dtype == input.dtype,
+                false => desc.dtype == of_same,
             };
             if !fits {
                 return Err(NormError::MixedDTypes {
                     tensor,
                     expected: match is_output {
                         true => input.dtype.mixing(),
-                        false => input.dtype.to_string(),
+                        false => of_same.to_string(),
                     },
                     actual: desc.dtype,
                     input: input.dtype,
@@ -267,6 +316,24 @@ impl BackwardDesc {
                 },
             });
         }
+        if let Some(gradient) = &self.gate_gradient {
+            let of_input = self.input_gradient.as_ref();
+            let expected = match of_input {
+                _ if gate.is_none() => Some("no gate gradient without a gate".to_owned()),
+                None => Some("an input gradient beside it".to_owned()),
+                Some(it) if it.layout != gradient.layout => {
+                    Some(format!("the input gradient's, {:?}", it.layout.strides))
+                }
+                Some(_) => None,
+            };
+            if let Some(expected) = expected {
+                return Err(NormError::Layout {
+                    tensor: GATE_GRADIENT,
+                    strides: gradient.layout.strides.clone(),
+                    expected,
+                });
+            }
+        }
         if self.reads_saved() {
             self.saved_strides()?;
         }
@@ -276,9 +343,13 @@ impl BackwardDesc {
     /// The normalization without its optional outputs. Gradients pass through a rounding unchanged.
     fn forward(&self) -> NormDesc {
         let input = &self.norm.input;
+        let gate = gate(&self.norm);
         NormDesc {
-            residual: None,
-            residual_place: ResidualPlace::Input,
+            residual: gate.cloned(),
+            residual_place: match gate {
+                Some(_) => self.norm.residual_place,
+                None => ResidualPlace::Input,
+            },
             // Scale and bias may have the output's dtype.
             output: Some(TensorDesc::new(
                 input.layout.kept(),
@@ -292,6 +363,16 @@ impl BackwardDesc {
             written_statistics: None,
             ..self.norm.clone()
         }
+    }
+
+    /// The same without a gate and its gradient, as if other operations multiplied.
+    pub fn without_gate(mut self) -> Self {
+        if gate(&self.norm).is_some() {
+            (self.norm.residual, self.norm.residual_place) = (None, ResidualPlace::Input);
+            self.norm.activation = Activation::Identity;
+        }
+        self.gate_gradient = None;
+        self
     }
 
     /// True if the mean or deviation of a row is needed.
@@ -553,6 +634,10 @@ impl BackwardDesc {
         Ok(BackwardProblem {
             sum_gradient: None,
             input_gradient: None,
+            gate: problem.gate.map(|gate| Gate {
+                wants_gradient: false,
+                ..gate
+            }),
             ..problem
         })
     }
@@ -583,6 +668,12 @@ impl BackwardDesc {
             statistics: forward.statistics,
             epsilon: forward.epsilon,
             activation: forward.activation,
+            gate: norm.residual.as_ref().map(|gate| Gate {
+                access: access(gate),
+                dtype: gate.dtype,
+                is_of_input: norm.residual_place.is_in_front(),
+                wants_gradient: self.gate_gradient.is_some(),
+            }),
             input: access(&norm.input),
             output_gradient: access(&self.output_gradient),
             saved,
@@ -675,6 +766,10 @@ impl BackwardProblem {
             output_gradient: self.output_gradient.cut_at(segment),
             sum_gradient: self.sum_gradient.as_ref().map(|it| it.cut_at(segment)),
             input_gradient: self.input_gradient.as_ref().map(|it| it.cut_at(segment)),
+            gate: self.gate.as_ref().map(|gate| Gate {
+                access: gate.access.cut_at(segment),
+                ..gate.clone()
+            }),
             ..self.clone()
         })
     }
@@ -684,6 +779,7 @@ impl BackwardProblem {
         [Some(&self.input), Some(&self.output_gradient)]
             .into_iter()
             .chain([self.sum_gradient.as_ref(), self.input_gradient.as_ref()])
+            .chain([self.gate.as_ref().map(|gate| &gate.access)])
             .flatten()
     }
 

@@ -48,7 +48,7 @@ mod quantization;
 mod statistics;
 
 pub use activation::{Activation, ActivationKind};
-pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, ParamSums};
+pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, Gate, ParamSums};
 pub use desc::{
     Epsilon, NormDesc, Offset, ResidualPlace, RotatedPairs, Rotation, Rounding, Statistics,
     WrittenStatistics,
@@ -60,11 +60,11 @@ pub use lerp::LerpDesc;
 pub use plan::{
     AccessBlueprint, Addressing, Assignment, BLOCK, BackwardBlueprint, BackwardError,
     BackwardLaunch, BackwardPlan, BackwardSchedule, Blueprint, Buffer, Combine, Division,
-    Execution, Extent, Footprint, Grid, Guards, Hardware, Kernel, Knobs, Level, LoadMode,
-    ParamLoads, ParamReduce, Partials, Plan, PlanError, ROUNDS, Residual, RowBuffering, RowSums,
-    SUMS, SharedMemory, Shift, Staging, StagingPreference, Strategy, StrategyChoice, Tail, Team,
-    Tile, Unit, Vectorization, backward_candidates, forward_candidates, input_problem_on, knobs,
-    plan_backward, plan_forward, problem_on, schedule_backward, sums_on,
+    Execution, Extent, Footprint, GateBlueprint, Grid, Guards, Hardware, Kernel, Knobs, Level,
+    LoadMode, ParamLoads, ParamReduce, Partials, Plan, PlanError, ROUNDS, Residual, RowBuffering,
+    RowSums, SUMS, SharedMemory, Shift, Staging, StagingPreference, Strategy, StrategyChoice, Tail,
+    Team, Tile, Unit, Vectorization, backward_candidates, forward_candidates, input_problem_on,
+    knobs, plan_backward, plan_forward, problem_on, schedule_backward, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, Turn};
 pub use quantization::{CODES_PER_WORD, CodeFormat, LEAST_QUANTIZED, Quantization};

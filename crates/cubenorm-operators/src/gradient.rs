@@ -135,6 +135,7 @@ impl<'a> WayBack<'a> {
                 output_gradient: above.desc.clone(),
                 saved: saved.as_ref().map(|view| view.desc.clone()),
                 sum_gradient: None,
+                gate_gradient: None,
                 input_gradient: Some(TensorDesc::contiguous(shape, desc.input.dtype)),
                 wants_scale: scale.is_some(),
                 wants_bias: bias.is_some(),

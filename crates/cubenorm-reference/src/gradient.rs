@@ -1,4 +1,4 @@
-use cubenorm_core::{BackwardDesc, Epsilon, Layout, Statistics, TensorDesc};
+use cubenorm_core::{Activation, BackwardDesc, Epsilon, Layout, Statistics, TensorDesc};
 
 use crate::activate;
 use crate::index::{Index, Indices, address};
@@ -18,6 +18,8 @@ pub struct BackwardTensors<'a> {
     pub bias: Option<&'a [f64]>,
     /// The gradient of the sum, which is added to the input's.
     pub sum_gradient: Option<&'a [f64]>,
+    /// The gate.
+    pub gate: Option<&'a [f64]>,
 }
 
 /// All gradients, row-major, independent of the requested ones.
@@ -29,6 +31,18 @@ pub struct Gradients {
     pub scale: Vec<f64>,
     /// The bias's gradient, in its shape; empty without a bias.
     pub bias: Vec<f64>,
+    /// The gate's gradient, in the input's shape; empty without a gate.
+    pub gate: Vec<f64>,
+}
+
+/// The derivative of an activation.
+fn slope(activation: Activation, x: f64) -> f64 {
+    let step = 1e-6 * x.abs().max(1.0);
+    let rise = activate(activation, x + step) - activate(activation, x - step);
+    match activation {
+        Activation::Identity => 1.0,
+        _ => rise / (2.0 * step),
+    }
 }
 
 /// Computes the gradients of a [`BackwardDesc`] by its formulas, with derivatives of activations
@@ -82,6 +96,12 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
         index: Index,
         row: usize,
         x: f64,
+        /// The input, before the gate.
+        input: f64,
+        /// The activation of the gate, and its derivative.
+        gate: Option<[f64; 2]>,
+        /// The gradient of the late gate's activation.
+        above_gate: f64,
         normalized: f64,
         rstd: f64,
         shallow: f64,
@@ -96,7 +116,23 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
     let rows = Layout::contiguous(kept.clone());
     let elements: Vec<Element> = Indices::new(shape)
         .map(|index| {
-            let x = at(&norm.input, tensors.input, &index);
+            let input = at(&norm.input, tensors.input, &index);
+            let gate = match (&norm.residual, tensors.gate) {
+                (Some(desc), Some(buffer)) if norm.residual_place.is_gate() => {
+                    let gate = at(desc, buffer, &index);
+                    Some([
+                        activate(norm.activation, gate),
+                        slope(norm.activation, gate),
+                    ])
+                }
+                _ => None,
+            };
+            let [early, late] = match (gate, norm.residual_place.is_in_front()) {
+                (Some([factor, _]), true) => [factor, 1.0],
+                (Some([factor, _]), false) => [1.0, factor],
+                (None, _) => [1.0, 1.0],
+            };
+            let x = input * early;
             let mean = saved(&index, 0).filter(|_| subtracts).unwrap_or(0.0);
             let rstd = saved(&index, 1).filter(|_| divides).unwrap_or(1.0);
             let normalized = (x - mean) * rstd;
@@ -112,18 +148,18 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
             };
             let bias = param(&norm.bias, tensors.bias, 0.0);
             let argument = normalized * scale + bias;
-            let step = 1e-6 * argument.abs().max(1.0);
-            let rise = activate(norm.activation, argument + step)
-                - activate(norm.activation, argument - step);
             let above = at(&desc.output_gradient, tensors.output_gradient, &index);
-            let shallow = match norm.activation {
-                cubenorm_core::Activation::Identity => above,
-                _ => above * rise / (2.0 * step),
+            let shallow = match gate {
+                Some(_) => above * late,
+                None => above * slope(norm.activation, argument),
             };
             Element {
                 row: address(&rows, rank, &index),
                 index,
                 x,
+                input,
+                gate,
+                above_gate: above * argument,
                 normalized,
                 rstd,
                 shallow,
@@ -142,7 +178,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
         sums[element.row] += element.deep;
         products[element.row] += element.deep * element.normalized;
     }
-    let input = elements.iter().map(|element| {
+    let of_norm = |element: &Element| {
         let (sum, product) = (sums[element.row], products[element.row]);
         let more = match norm.epsilon {
             Epsilon::InsideSqrt(_) => 1.0,
@@ -153,11 +189,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
             },
         };
         let along = element.normalized * product / length * more;
-        let of_sum = match (&desc.sum_gradient, tensors.sum_gradient) {
-            (Some(desc), Some(buffer)) => at(desc, buffer, &element.index),
-            _ => 0.0,
-        };
-        let of_norm = match norm.statistics {
+        match norm.statistics {
             Statistics::None | Statistics::DynamicTanh { .. } => element.deep,
             Statistics::Provided { .. } => element.rstd * element.deep,
             Statistics::Mean => element.deep - sum / length,
@@ -171,8 +203,27 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
                 };
                 element.rstd * (element.deep - sign * product)
             }
+        }
+    };
+    let is_early = norm.residual_place.is_in_front();
+    let input = elements.iter().map(|element| {
+        let of_sum = match (&desc.sum_gradient, tensors.sum_gradient) {
+            (Some(desc), Some(buffer)) => at(desc, buffer, &element.index),
+            _ => 0.0,
         };
-        of_norm + of_sum
+        let factor = match element.gate {
+            Some([factor, _]) if is_early => factor,
+            _ => 1.0,
+        };
+        of_norm(element) * factor + of_sum
+    });
+    let gate = elements.iter().filter_map(|element| {
+        let [_, slope] = element.gate?;
+        let of_product = match is_early {
+            true => of_norm(element) * element.input,
+            false => element.above_gate,
+        };
+        Some(of_product * slope)
     });
     let of_param = |param: &Option<TensorDesc>, part: &dyn Fn(&Element) -> f64| {
         let Some(param) = param else {
@@ -187,6 +238,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
     };
     Gradients {
         input: input.collect(),
+        gate: gate.collect(),
         scale: of_param(&norm.scale, &|element| element.shallow * element.normalized),
         bias: of_param(&norm.bias, &|element| element.shallow),
     }

@@ -4,10 +4,11 @@ use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, BackwardBlueprint, StatisticsKind};
 
 use crate::arrays::rows_in_arrays;
+use crate::backward::gate::{gate_access, gated};
 use crate::epilogue::{
     ParamRow, ParamRows, Scalars, param, param_row, scale_of_step, scale_row, slope,
 };
-use crate::memory::access::{Optional, load, row_start, step_offset};
+use crate::memory::access::{Optional, load, optional_start, row_start, step_offset};
 use crate::schedule::partition::Partition;
 use crate::types::{One, Types};
 
@@ -16,12 +17,14 @@ use crate::types::{One, Types};
 pub(crate) struct BackwardSource<
     F: Float,
     R: Float,
+    O: Float,
     P: Float,
     A: Float,
     NX: Size,
     NG: Size,
     NS: Size,
     NB: Size,
+    NZ: Size,
     NY: Size,
 > {
     pub(crate) input: OwnedTensor<Vector<F, NX>>,
@@ -29,21 +32,24 @@ pub(crate) struct BackwardSource<
     pub(crate) saved: Optional<A, One>,
     pub(crate) scale: Optional<P, NS>,
     pub(crate) bias: Optional<P, NB>,
+    pub(crate) gate: Optional<O, NZ>,
     /// Added to the input gradient, with the same strides.
     pub(crate) sum_gradient: Optional<F, NY>,
 }
 
 /// [`BackwardSource`] for the types of a kernel. The output gradient takes the residual's
-/// place.
+/// place, the gate that of output and mean.
 pub(crate) type TypedBackwardSource<T> = BackwardSource<
     <T as Types>::F,
     <T as Types>::R,
+    <T as Types>::O,
     <T as Types>::P,
     <T as Types>::A,
     <T as Types>::Input,
     <T as Types>::Residual,
     <T as Types>::Scale,
     <T as Types>::Bias,
+    <T as Types>::Mean,
     <T as Types>::Output,
 >;
 
@@ -52,6 +58,7 @@ pub(crate) type TypedBackwardSource<T> = BackwardSource<
 pub(crate) struct BackwardRow<A: Float, N: Size> {
     input: usize,
     output_gradient: usize,
+    pub(crate) gate: usize,
     pub(crate) mean: ParamRow<A, N>,
     pub(crate) rstd: ParamRow<A, N>,
     pub(crate) scale: ParamRow<A, N>,
@@ -63,6 +70,7 @@ rows_in_arrays! {
     pub(crate) struct BackwardRows of BackwardRow {
         input: usize,
         output_gradient: usize,
+        gate: usize,
     }
     with {
         mean: ParamRows,
@@ -96,6 +104,13 @@ pub(crate) fn backward_row<T: Types>(
             gradient,
             vectorization,
         ),
+        gate: optional_start::<T::O, T::Mean>(
+            &source.gate,
+            row,
+            cols,
+            comptime!(gate_access(&blueprint)),
+            vectorization,
+        ),
         mean: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 0usize, vectorization),
         rstd: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 1usize, vectorization),
         scale: scale_row::<T::P, T::Scale, T::A, T::N>(
@@ -126,7 +141,17 @@ pub(crate) fn segment_of_row<T: Types>(
     let vectorization = comptime!(blueprint.team.lanes());
     let (input, dy) = comptime!((blueprint.input, blueprint.output_gradient));
     let params = params::<T>(source, row, step, blueprint);
+    let gate = if comptime!(blueprint.gate.is_some()) {
+        let (tensor, access) = (
+            source.gate.as_ref().unwrap(),
+            comptime!(gate_access(&blueprint).unwrap()),
+        );
+        step_offset::<T::O, T::Mean, T::N>(tensor, step, access, vectorization)
+    } else {
+        0usize.runtime()
+    };
     BackwardRow::<T::A, T::N> {
+        gate: row.gate + gate,
         input: row.input
             + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),
         output_gradient: row.output_gradient
@@ -163,6 +188,7 @@ impl<A: Float, N: Size> BackwardRow<A, N> {
         BackwardRow::<A, N> {
             input: self.input + elements,
             output_gradient: self.output_gradient + elements,
+            gate: self.gate + elements,
             mean: self.mean.same(),
             rstd: self.rstd.same(),
             scale: self.scale.same(),
@@ -292,6 +318,7 @@ pub(crate) fn element<T: Types>(
 ) -> Element<T::A, T::N> {
     let vectorization = comptime!(blueprint.team.lanes());
     let kind = comptime!(blueprint.statistics);
+    let read = gated::<T>(read, source, row, step, scalars, blueprint);
     let (input, dy) = (read.input, read.dy);
     let access = comptime!(blueprint.saved);
     let mean =
@@ -303,7 +330,7 @@ pub(crate) fn element<T: Types>(
     let centered = if takes_mean_off { input - mean } else { input };
     let normalized = if divides { centered * rstd } else { centered };
     let has_scale = comptime!(blueprint.scale.is_some());
-    let dz = if comptime!(blueprint.activation == ActivationKind::Identity) {
+    let dz = if comptime!(blueprint.result_activation() == ActivationKind::Identity) {
         dy
     } else {
         let scaled = if has_scale {

@@ -14,9 +14,11 @@ use crate::types::{One, Types};
 
 /// Output tensors.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct BackwardResults<F: Float, NY: Size, A: Float, N: Size> {
+pub(crate) struct BackwardResults<F: Float, O: Float, NY: Size, A: Float, N: Size> {
     /// Input gradient.
     pub(crate) input: Optional<F, NY>,
+    /// Gate gradient, with the same strides.
+    pub(crate) gate: Optional<O, NY>,
     /// Pairs of `sum(dz * xhat)` and `sum(dz)` of each row. If channels are combined within the
     /// launch, in the order of the [workspace](crate::reduce::split::Workspace).
     pub(crate) rows: Optional<A, One>,
@@ -26,8 +28,13 @@ pub(crate) struct BackwardResults<F: Float, NY: Size, A: Float, N: Size> {
 }
 
 /// [`BackwardResults`] for the types of a kernel.
-pub(crate) type TypedResults<T> =
-    BackwardResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
+pub(crate) type TypedResults<T> = BackwardResults<
+    <T as Types>::F,
+    <T as Types>::O,
+    <T as Types>::Output,
+    <T as Types>::A,
+    <T as Types>::N,
+>;
 
 /// Tensors and scalars of a backward launch.
 #[derive(CubeType)]

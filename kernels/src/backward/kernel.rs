@@ -26,6 +26,7 @@ use crate::types::{One, Typed, Types};
 pub(crate) fn gradient<
     F: Float,
     R: Float,
+    O: Float,
     P: Float,
     A: Float,
     N: Size,
@@ -33,11 +34,12 @@ pub(crate) fn gradient<
     Dy: Size,
     Scale: Size,
     Bias: Size,
+    Gate: Size,
     Output: Size,
     W: Size,
 >(
-    source: &BackwardSource<F, R, P, A, Input, Dy, Scale, Bias, Output>,
-    results: &mut BackwardResults<F, Output, A, N>,
+    source: &BackwardSource<F, R, O, P, A, Input, Dy, Scale, Bias, Gate, Output>,
+    results: &mut BackwardResults<F, O, Output, A, N>,
     parts: &Optional<A, W>,
     words: &Words,
     partition: Partition,
@@ -45,10 +47,11 @@ pub(crate) fn gradient<
     #[comptime] blueprint: BackwardBlueprint,
     #[define(F)] _dtype: ElemType,
     #[define(R)] _output_dtype: ElemType,
+    #[define(O)] _gate_dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    backward_share::<Typed<(F, R, F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>, W>(
+    backward_share::<Typed<(F, R, O, P, A, A, N), (Input, Dy, Scale, Bias, Gate, One, Output)>, W>(
         source, results, parts, words, &partition, &scalars, blueprint,
     );
 }
@@ -125,6 +128,7 @@ fn backward_share<T: Types, W: Size>(
 pub(crate) fn partial_sums<
     F: Float,
     R: Float,
+    O: Float,
     P: Float,
     A: Float,
     N: Size,
@@ -132,19 +136,21 @@ pub(crate) fn partial_sums<
     Dy: Size,
     Scale: Size,
     Bias: Size,
+    Gate: Size,
     W: Size,
 >(
-    source: &BackwardSource<F, R, P, A, Input, Dy, Scale, Bias, One>,
+    source: &BackwardSource<F, R, O, P, A, Input, Dy, Scale, Bias, Gate, One>,
     workspace: &mut Tensor<Vector<A, W>>,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: BackwardBlueprint,
     #[define(F)] _dtype: ElemType,
     #[define(R)] _output_dtype: ElemType,
+    #[define(O)] _gate_dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    reduce_share::<Typed<(F, R, F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>, W>(
+    reduce_share::<Typed<(F, R, O, P, A, A, N), (Input, Dy, Scale, Bias, Gate, One, One)>, W>(
         source, workspace, &partition, &scalars, blueprint,
     );
 }

@@ -4,6 +4,7 @@
 //!
 //! - [`element`]: recomputes the normalized value of an element, and its gradients before
 //!   activation and scale.
+//! - [`gate`]: multiplies input or output gradient by a gate, and writes the gate's gradient.
 //! - [`sums`]: reduces the two sums of a row. [`segments`] reduces them for each
 //!   segment of columns.
 //! - [`correction`]: turns the two sums into the terms that are subtracted from the gradient.
@@ -16,6 +17,7 @@
 
 pub(crate) mod correction;
 pub(crate) mod element;
+pub(crate) mod gate;
 pub(crate) mod io;
 pub(crate) mod kernel;
 pub(crate) mod param_partials;

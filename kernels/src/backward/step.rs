@@ -7,6 +7,7 @@ use crate::backward::correction::{Correction, passed_back};
 use crate::backward::element::{
     BackwardRow, Element, Params, Step, TypedBackwardSource, element, params, read_step,
 };
+use crate::backward::gate::pass_gate;
 use crate::backward::io::{Bound, store_gradient};
 use crate::backward::param_partials::{ColumnPart, add_columns};
 use crate::backward::stage::ColumnStep;
@@ -203,7 +204,18 @@ fn write_row_step<T: Types>(
         blueprint,
     );
     if comptime!(blueprint.input_gradient.is_some()) {
-        let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
+        let passed = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
+        let value = pass_gate::<T>(
+            passed,
+            reads.index(r),
+            &element,
+            &params,
+            source,
+            row.output,
+            step,
+            bound,
+            blueprint,
+        );
         store_gradient::<T>(value, row.output, step, bound, blueprint);
     }
     column_step::<T::A, T::N>(&element, row.first_lane, blueprint)

@@ -7,6 +7,7 @@ use crate::backward::correction::{Correction, correction, passed_back};
 use crate::backward::element::{
     BackwardRows, TypedBackwardSource, backward_row, element, params, read_step,
 };
+use crate::backward::gate::pass_gate;
 use crate::backward::io::{Bound, store_gradient, write_channels, write_rows};
 use crate::backward::param_partials::{add_columns, add_nothing, part_of_columns};
 use crate::backward::stage::ColumnStep;
@@ -292,8 +293,12 @@ fn write_step<T: Types>(
         let read = read_step::<T, T::A, T::A>(source, &row, step, blueprint);
         let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
         if comptime!(blueprint.input_gradient.is_some()) {
-            let value = passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
-            store_gradient::<T>(value, written.output[r], step, bound, blueprint);
+            let passed = passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
+            let output = written.output[r];
+            let value = pass_gate::<T>(
+                passed, &read, &element, &params, &row, output, step, bound, blueprint,
+            );
+            store_gradient::<T>(value, output, step, bound, blueprint);
         }
         if comptime!(blueprint.column_sums.any()) {
             let of_row = column_step::<T::A, T::N>(&element, written.first_lane[r], blueprint);

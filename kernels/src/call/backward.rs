@@ -21,6 +21,8 @@ use crate::tune::tune_backward;
 pub struct BackwardOutputs {
     /// Input gradient; None if not requested.
     pub input: Option<Tensor>,
+    /// Gate gradient; None if not requested.
+    pub gate: Option<Tensor>,
     /// Scale gradient, contiguous; None if not requested.
     pub scale: Option<Tensor>,
     /// Bias gradient, contiguous; None if not requested.
@@ -69,6 +71,7 @@ pub fn launch_backward(
     let outputs = &prepared.planned.outputs;
     Ok(BackwardOutputs {
         input: outputs.input.as_ref().zip(written.input).map(tensor),
+        gate: outputs.gate.as_ref().zip(written.gate).map(tensor),
         scale: outputs.scale.as_ref().zip(written.scale).map(tensor),
         bias: outputs.bias.as_ref().zip(written.bias).map(tensor),
     })
@@ -144,10 +147,15 @@ impl PreparedBackward {
         Ok(Self(prepared(client, desc, tensors, choice)?))
     }
 
-    /// Descriptions of the gradients of input, scale and bias; None if not requested.
-    pub fn outputs(&self) -> [Option<&TensorDesc>; 3] {
-        let BackwardDescs { input, scale, bias } = &self.0.planned.outputs;
-        [input, scale, bias].map(Option::as_ref)
+    /// Descriptions of the gradients of input, scale, bias and gate; None if not requested.
+    pub fn outputs(&self) -> [Option<&TensorDesc>; 4] {
+        let BackwardDescs {
+            input,
+            scale,
+            bias,
+            gate,
+        } = &self.0.planned.outputs;
+        [input, scale, bias, gate].map(Option::as_ref)
     }
 
     /// False if the plan is analytic because a graph is being captured: a later preparation

@@ -38,6 +38,8 @@ pub struct BackwardTensors {
     pub bias: Option<Handle>,
     /// Sum gradient. None: the description does not add it.
     pub sum_gradient: Option<Handle>,
+    /// Gate of the forward pass.
+    pub gate: Option<Handle>,
     /// Buffer for the input gradient, which must not overlap any other buffer. None: allocated.
     pub input_gradient: Option<Handle>,
 }
@@ -52,6 +54,7 @@ impl BackwardTensors {
             scale: None,
             bias: None,
             sum_gradient: None,
+            gate: None,
             input_gradient: None,
         }
     }
@@ -62,6 +65,8 @@ impl BackwardTensors {
 pub struct BackwardHandles {
     /// Input gradient; None if not requested.
     pub input: Option<Handle>,
+    /// Gate gradient; None if not requested.
+    pub gate: Option<Handle>,
     /// Scale gradient; None if not requested.
     pub scale: Option<Handle>,
     /// Bias gradient; None if not requested.
@@ -96,7 +101,9 @@ impl From<BackwardError> for LaunchError {
 
 fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;
-    // Read only for the derivative of an activation.
+    let gate = norm.residual.as_ref();
+    let gate = gate.filter(|_| norm.residual_place.is_gate());
+    // Read only for the derivative of an activation, or of a gate.
     let bias = norm
         .bias
         .as_ref()
@@ -115,6 +122,7 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
             desc.sum_gradient.as_ref(),
             tensors.sum_gradient.as_ref(),
         ),
+        ("gate", gate, tensors.gate.as_ref()),
     ];
     for (tensor, desc, handle) in pairs {
         match (desc, handle) {
@@ -142,6 +150,7 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
             ("scale", tensors.scale.as_ref()),
             ("bias", tensors.bias.as_ref()),
             ("sum gradient", tensors.sum_gradient.as_ref()),
+            ("gate", tensors.gate.as_ref()),
         ];
         check_apart("input gradient", handle, read)?;
     }
@@ -152,6 +161,7 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
 #[derive(Debug)]
 pub(crate) struct BackwardDescs {
     pub(crate) input: Option<TensorDesc>,
+    pub(crate) gate: Option<TensorDesc>,
     pub(crate) scale: Option<TensorDesc>,
     pub(crate) bias: Option<TensorDesc>,
 }
@@ -175,6 +185,7 @@ impl PlannedBackward {
             schedule,
             outputs: BackwardDescs {
                 input: desc.input_gradient.clone(),
+                gate: desc.gate_gradient.clone(),
                 scale: param(&desc.norm.scale, desc.wants_scale),
                 bias: param(&desc.norm.bias, desc.wants_bias),
             },
@@ -205,6 +216,7 @@ impl PlannedBackward {
                 let handle = tensors.input_gradient.clone();
                 handle.unwrap_or_else(|| allocate_bytes(client, bytes(desc)))
             }),
+            gate: (outputs.gate.as_ref()).map(|desc| allocate_bytes(client, bytes(desc))),
             scale: outputs.scale.as_ref().map(param),
             bias: outputs.bias.as_ref().map(param),
         };
@@ -214,8 +226,9 @@ impl PlannedBackward {
             accumulation: desc.norm.input.dtype.accumulation(),
         };
         for launch in &schedule.launches {
-            let input = written.input.as_ref().filter(|_| launch.writes_input);
-            let left = backward.launch(launch, input)?;
+            let written_here = [&written.input, &written.gate]
+                .map(|handle| handle.as_ref().filter(|_| launch.writes_input));
+            let left = backward.launch(launch, written_here)?;
             if let (Some(reduce), Some(left)) = (&launch.reduce, left) {
                 let param = |desc: &Option<TensorDesc>, handle| {
                     let dtype = desc.as_ref().map(|desc| desc.dtype);
@@ -249,7 +262,7 @@ impl Backward<'_> {
     fn launch(
         &self,
         launch: &BackwardLaunch,
-        input: Option<&Handle>,
+        written: [Option<&Handle>; 2],
     ) -> Result<Option<Handle>, LaunchError> {
         let BackwardLaunch { problem, plan, .. } = launch;
         let partials = launch.reduce.as_ref().map(|reduce| &reduce.partials);
@@ -259,7 +272,7 @@ impl Backward<'_> {
         let left = self.launch_plan(
             problem,
             plan,
-            input,
+            written,
             rows.as_ref(),
             columns
                 .as_ref()
@@ -274,7 +287,7 @@ impl Backward<'_> {
         &self,
         problem: &BackwardProblem,
         plan: &BackwardPlan,
-        input: Option<&Handle>,
+        [input, gate]: [Option<&Handle>; 2],
         rows: Option<&Handle>,
         columns: Option<(&Handle, usize)>,
     ) -> Result<Option<Handle>, LaunchError> {
@@ -282,6 +295,7 @@ impl Backward<'_> {
         let team = blueprint.team;
         let tensors = self.tensors;
         let (dtype, params) = (problem.dtype, problem.param_dtype);
+        let of_gate = problem.gate.as_ref().map_or(dtype, |gate| gate.dtype);
         let accumulation = self.accumulation;
         let bound = [
             ("input", Some(&tensors.input), dtype),
@@ -295,6 +309,8 @@ impl Backward<'_> {
             ("bias", tensors.bias.as_ref(), params),
             ("sum gradient", tensors.sum_gradient.as_ref(), dtype),
             ("input gradient", input, dtype),
+            ("gate", tensors.gate.as_ref(), of_gate),
+            ("gate gradient", gate, of_gate),
             ("row sums", rows, accumulation),
             (
                 "column sums",
@@ -307,6 +323,10 @@ impl Backward<'_> {
         let elem = [
             memory_type(problem.dtype, Some(blueprint.input)),
             memory_type(problem.output_dtype, Some(blueprint.output_gradient)),
+            memory_type(
+                of_gate,
+                Some(blueprint.gate.map_or(blueprint.input, |it| it.access)),
+            ),
             memory_type(problem.param_dtype, param),
             elem_type(self.accumulation),
         ];
@@ -315,6 +335,7 @@ impl Backward<'_> {
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
         let sum_gradient = problem.sum_gradient.as_ref();
+        let of_step = problem.gate.as_ref().map(|gate| &gate.access);
         let parts = blueprint.split().then(|| self.sums(plan.workspace));
         let segments = blueprint
             .combines_within()
@@ -333,6 +354,7 @@ impl Backward<'_> {
                     optional_arg(tensors.saved.as_ref(), problem.saved.as_ref()).into(),
                     optional_arg(tensors.scale.as_ref(), scale).into(),
                     optional_arg(tensors.bias.as_ref(), bias).into(),
+                    optional_arg(tensors.gate.as_ref(), of_step).into(),
                     optional_arg(tensors.sum_gradient.as_ref(), $sum_gradient).into(),
                 )
             };
@@ -355,6 +377,7 @@ impl Backward<'_> {
                     width(&team, Some(blueprint.output_gradient)),
                     width(&team, blueprint.scale),
                     width(&team, blueprint.bias),
+                    width(&team, blueprint.gate.map(|gate| gate.access)),
                     lanes_of_rows(&team),
                     source!(None),
                     flat_arg(parts, plan.workspace),
@@ -365,6 +388,7 @@ impl Backward<'_> {
                     elem[1],
                     elem[2],
                     elem[3],
+                    elem[4],
                 );
             }
             launched(self.client, Kernel::PartialSums);
@@ -383,7 +407,7 @@ impl Backward<'_> {
                     shifts: false,
                     scale: weights.map(|(blueprint, (handle, access))| (handle, access, blueprint)),
                     offset: blueprint.offset,
-                    accumulation: elem[3],
+                    accumulation: elem[4],
                     param_dtype: elem_type(problem.param_dtype),
                     address,
                 };
@@ -407,11 +431,13 @@ impl Backward<'_> {
                 width(&team, Some(blueprint.output_gradient)),
                 width(&team, blueprint.scale),
                 width(&team, blueprint.bias),
+                width(&team, blueprint.gate.map(|gate| gate.access)),
                 width(&team, blueprint.input_gradient),
                 left_lanes(&team),
                 source!(sum_gradient),
                 BackwardResultsLaunch::new(
                     optional_arg(input, problem.input_gradient.as_ref()).into(),
+                    optional_arg(gate, problem.input_gradient.as_ref()).into(),
                     rows.into(),
                     columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),
                 ),
@@ -425,6 +451,7 @@ impl Backward<'_> {
                 elem[1],
                 elem[2],
                 elem[3],
+                elem[4],
             );
         }
         launched(self.client, Kernel::Backward);

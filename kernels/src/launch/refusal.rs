@@ -280,6 +280,9 @@ pub fn check_backward_within(
     if let Some(gradient) = &desc.input_gradient {
         limits.check_tensor("input gradient", gradient)?;
     }
+    if let Some(gradient) = &desc.gate_gradient {
+        limits.check_tensor("gate gradient", gradient)?;
+    }
     let schedule = schedule_backward(desc, hardware, StrategyChoice::Inferred)?;
     limits.check_workspaces(&schedule.footprint(), desc.norm.input.dtype)
 }

@@ -138,6 +138,13 @@ pub(super) fn backward_layout(blueprint: &BackwardBlueprint) -> String {
                 .filter(|_| blueprint.adds_sum_gradient),
         ),
         ("dx", blueprint.input_gradient),
+        ("g", blueprint.gate.map(|gate| gate.access)),
+        (
+            "dg",
+            blueprint
+                .input_gradient
+                .filter(|_| blueprint.writes_gate_gradient()),
+        ),
     ];
     let sums = match (blueprint.row_sums, blueprint.column_sums.count()) {
         (Some(sums), _) if sums.col_dims > 0 => " runs",

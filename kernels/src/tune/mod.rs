@@ -203,13 +203,21 @@ pub(crate) fn tune_backward(
         statistics: problem.statistics,
         activation: problem.activation.kind(),
         dtypes: vec![problem.dtype, problem.param_dtype],
-        mixed: vec![problem.output_dtype],
+        mixed: [problem.output_dtype]
+            .into_iter()
+            .chain(problem.gate.as_ref().map(|gate| gate.dtype))
+            .collect(),
         size: [problem.rows, problem.cols],
         team: analytic.blueprint.team,
         layout: backward_layout(&analytic.blueprint),
         candidates: backward_candidates(problem, hardware)?,
     };
-    let optional = [&desc.sum_gradient, &desc.input_gradient];
+    let optional = [
+        desc.sum_gradient.as_ref(),
+        desc.input_gradient.as_ref(),
+        desc.norm.residual.as_ref(),
+        desc.gate_gradient.as_ref(),
+    ];
     let moved = bytes * (2 + optional.into_iter().flatten().count());
     let make = {
         let schedule = schedule_backward(desc, hardware, StrategyChoice::Inferred)?;

@@ -1,6 +1,6 @@
 //! Plans of a backward launch, with the strategies of the forward pass.
 
-use super::backward_blueprint::{BackwardBlueprint, RowBuffering, RowSums};
+use super::backward_blueprint::{BackwardBlueprint, GateBlueprint, RowBuffering, RowSums};
 use super::blueprint::AccessBlueprint;
 use super::combine::between_launches;
 use super::hardware::Hardware;
@@ -19,8 +19,9 @@ use super::team::{Execution, Guards, Level, ParamLoads};
 use super::workload::Workload;
 use super::workspace::channel_sums;
 use crate::activation::ActivationKind;
-use crate::backward::{BackwardProblem, ColumnSums};
+use crate::backward::{BackwardProblem, ColumnSums, Gate};
 use crate::desc::Offset;
+use crate::dtype::DType;
 use crate::problem::Access;
 use crate::statistics::Merge;
 
@@ -76,7 +77,7 @@ impl Pass for BackwardProblem {
             reduces: self.reduces(),
             merge: Merge::Sums,
             column_sums: self.column_sums.count(),
-            reads: 2,
+            reads: 2 + usize::from(self.gate.is_some()),
             segments: self.segments,
             params_by_step: self.params().any(|param| !param.col.is_empty()),
             ..Workload::new(self.rows, self.cols, self.dtype, knobs)
@@ -136,7 +137,10 @@ fn blueprint(
     let access = |access: &Access| load_mode::access(access, work);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     // The activation's argument is needed only for its derivative.
-    let has_slope = problem.activation.kind() != ActivationKind::Identity;
+    let has_slope = problem.gate.is_none() && problem.activation.kind() != ActivationKind::Identity;
+    // The gradient of a late gate is a multiple of the value behind scale and bias.
+    let is_late = |gate: &Gate| gate.wants_gradient && !gate.is_of_input;
+    let reads_bias = has_slope || problem.gate.as_ref().is_some_and(is_late);
     let reads_scale = problem.input_gradient.is_some() || has_slope;
     let has_segment = segment_sums::steps(problem, schedule).is_some();
     let mut input_gradient = optional(&problem.input_gradient);
@@ -154,6 +158,11 @@ fn blueprint(
         statistics: problem.statistics,
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
+        gate: problem.gate.as_ref().map(|gate| GateBlueprint {
+            access: access(&gate.access),
+            is_of_input: gate.is_of_input,
+            writes_gradient: gate.wants_gradient,
+        }),
         input: access(&problem.input),
         output_gradient: access(&problem.output_gradient),
         saved: optional(&problem.saved),
@@ -163,7 +172,7 @@ fn blueprint(
             true => problem.offset,
             false => Offset::ZERO,
         },
-        bias: optional(&problem.bias).filter(|_| has_slope),
+        bias: optional(&problem.bias).filter(|_| reads_bias),
         adds_sum_gradient: problem.sum_gradient.is_some(),
         input_gradient,
         sums: match work.reduces {
@@ -209,10 +218,15 @@ fn pack(
         input,
         output_gradient,
         input_gradient,
+        gate,
         ..
     } = blueprint;
-    if problem.dtype == problem.output_dtype {
-        let tensors = [Some(input), Some(output_gradient), input_gradient.as_mut()];
+    let of_gate = problem.gate.as_ref().map(|gate| gate.dtype);
+    let is_one = |dtype: DType| dtype == problem.dtype;
+    if is_one(problem.output_dtype) && of_gate.is_none_or(is_one) {
+        let gate = gate.as_mut().map(|gate| &mut gate.access);
+        let of_input = input_gradient.as_mut();
+        let tensors = [Some(input), Some(output_gradient), of_input, gate];
         load_mode::pack(problem.dtype, work, hardware, tensors);
     }
     let params = [&mut blueprint.scale, &mut blueprint.bias].map(Option::as_mut);

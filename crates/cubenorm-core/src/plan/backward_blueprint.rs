@@ -16,8 +16,10 @@ pub struct BackwardBlueprint {
     pub statistics: StatisticsKind,
     /// True if epsilon was added to the variance, false if to the deviation.
     pub epsilon_in_sqrt: bool,
-    /// The activation.
+    /// The activation: the gate's if there is one.
     pub activation: ActivationKind,
+    /// The gate.
+    pub gate: Option<GateBlueprint>,
     /// The normalized tensor.
     pub input: AccessBlueprint,
     /// The output's gradient.
@@ -55,6 +57,17 @@ pub struct BackwardBlueprint {
     pub rows_per_unit: usize,
     /// True if rows have one element: its gradient less the mean of the row is exactly 0.
     pub has_one_element: bool,
+}
+
+/// The gate of a backward kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GateBlueprint {
+    /// The gate.
+    pub access: AccessBlueprint,
+    /// True if the input is multiplied, false if the output is.
+    pub is_of_input: bool,
+    /// True if its gradient is written, with the access of the input's.
+    pub writes_gradient: bool,
 }
 
 /// The sums of `dy` over a row, alone and times the normalized input.
@@ -171,6 +184,19 @@ impl BackwardBlueprint {
         self.reduces() && self.team.reduces_apart()
     }
 
+    /// True if the gate's gradient is written.
+    pub fn writes_gate_gradient(&self) -> bool {
+        self.gate.is_some_and(|gate| gate.writes_gradient)
+    }
+
+    /// The activation behind scale and bias.
+    pub const fn result_activation(&self) -> ActivationKind {
+        match self.gate {
+            Some(_) => ActivationKind::Identity,
+            None => self.activation,
+        }
+    }
+
     /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
     pub fn bindings(&self) -> u32 {
         let present = [
@@ -178,6 +204,8 @@ impl BackwardBlueprint {
             self.scale.is_some(),
             self.bias.is_some(),
             self.adds_sum_gradient,
+            self.gate.is_some(),
+            self.writes_gate_gradient(),
             self.input_gradient.is_some(),
             self.row_sums.is_some() || self.combines_within(),
             self.column_sums.any(),
@@ -215,8 +243,10 @@ impl RowBlueprint for BackwardBlueprint {
     }
 
     fn tensors(&self) -> (usize, usize) {
-        let reads = 2 + usize::from(self.adds_sum_gradient);
-        (reads, usize::from(self.input_gradient.is_some()))
+        let reads = [self.adds_sum_gradient, self.gate.is_some()];
+        let writes = [self.input_gradient.is_some(), self.writes_gate_gradient()];
+        let count = |are: [bool; 2]| are.map(usize::from).iter().sum::<usize>();
+        (2 + count(reads), count(writes))
     }
 
     fn describe(&self) -> String {

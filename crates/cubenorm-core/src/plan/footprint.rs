@@ -42,6 +42,10 @@ pub enum Buffer {
     SumGradient,
     /// The gradient of the input, dx.
     InputGradient,
+    /// The gate of a backward pass.
+    Gate,
+    /// The gradient of the gate.
+    GateGradient,
     /// Statistics of each part of each row, between the two launches of a split row.
     PartialStatistics,
     /// Statistics of each row, combined from its segments.
@@ -171,12 +175,14 @@ impl BackwardPlan {
             reads(Buffer::Saved, problem.saved.as_ref(), numbers_saved),
             reads(Buffer::Scale, scale, 1),
             reads(Buffer::Bias, bias, 1),
+            reads(Buffer::Gate, problem.gate.as_ref().map(|it| &it.access), 1),
         ];
         let sources: Vec<Extent> = sources.into_iter().flatten().collect();
         let mut launches = Vec::new();
         if blueprint.split() {
             let params = [&blueprint.saved, &blueprint.scale, &blueprint.bias];
-            let params = params.into_iter().flatten().count() as u32;
+            let gate = u32::from(blueprint.gate.is_some());
+            let params = params.into_iter().flatten().count() as u32 + gate;
             let partial = writes(Buffer::PartialStatistics, self.workspace);
             launches.push(Footprint {
                 shared_memory: merge_table(&blueprint.team, blueprint.team.merge, accumulation),
@@ -216,6 +222,8 @@ impl BackwardPlan {
                 .then(|| writes(Buffer::ChannelSums, self.workspace)),
             reads(Buffer::SumGradient, problem.sum_gradient.as_ref(), 1),
             dx.map(|dx| writes(Buffer::InputGradient, reach(dx))),
+            dx.filter(|_| blueprint.writes_gate_gradient())
+                .map(|dx| writes(Buffer::GateGradient, reach(dx))),
             row_sums.map(|sums| writes(Buffer::RowSums, pairs(sums))),
             blueprint
                 .column_sums

@@ -33,7 +33,7 @@ mod workspace;
 
 pub use accuracy::BLOCK;
 pub use backward::plan_backward;
-pub use backward_blueprint::{BackwardBlueprint, RowBuffering, RowSums};
+pub use backward_blueprint::{BackwardBlueprint, GateBlueprint, RowBuffering, RowSums};
 pub use backward_launches::{BackwardError, BackwardLaunch, BackwardSchedule, schedule_backward};
 pub use blueprint::{AccessBlueprint, Addressing, Blueprint, LoadMode, Residual, Shift, Staging};
 pub use candidates::{backward_candidates, forward_candidates, knobs};

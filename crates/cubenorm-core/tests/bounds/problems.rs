@@ -297,8 +297,10 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
 /// A description of gradients.
 pub(crate) fn backward(numbers: &mut Numbers) -> BackwardDesc {
     let mut norm = forward(numbers);
-    norm.residual = None;
-    norm.residual_place = ResidualPlace::Input;
+    if !norm.residual_place.is_gate() {
+        norm.residual = None;
+        norm.residual_place = ResidualPlace::Input;
+    }
     norm.writes_sum = false;
     norm.output = None;
     norm.rotation = None;
@@ -316,9 +318,12 @@ pub(crate) fn backward(numbers: &mut Numbers) -> BackwardDesc {
         desc.output_gradient = TensorDesc::new(layout(numbers, &shape, true), of_output);
     }
     if numbers.once_in(6) {
-        desc.input_gradient = None;
+        (desc.input_gradient, desc.gate_gradient) = (None, None);
     }
-    if desc.input_gradient.is_some() && numbers.once_in(4) {
+    if numbers.once_in(6) {
+        desc.gate_gradient = None;
+    }
+    if desc.input_gradient.is_some() && desc.gate_gradient.is_none() && numbers.once_in(4) {
         let dsum = layout(numbers, &shape, false);
         desc = desc.with_sum_gradient(TensorDesc::new(dsum, dtype));
     }

@@ -637,6 +637,18 @@ pub(crate) fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Chec
             Buffer::InputGradient,
             desc.input_gradient.as_ref().map(|it| &it.layout),
         ),
+        (
+            Buffer::Gate,
+            (norm
+                .residual
+                .as_ref()
+                .filter(|_| norm.residual_place.is_gate()))
+            .map(|it| &it.layout),
+        ),
+        (
+            Buffer::GateGradient,
+            desc.gate_gradient.as_ref().map(|it| &it.layout),
+        ),
     ];
     for (buffer, layout) in layouts {
         within(&footprint, buffer, layout)?;
@@ -753,6 +765,16 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
             Buffer::InputGradient,
             problem.input_gradient.as_ref(),
             blueprint.input_gradient,
+        ),
+        (
+            Buffer::Gate,
+            problem.gate.as_ref().map(|gate| &gate.access),
+            blueprint.gate.map(|gate| gate.access),
+        ),
+        (
+            Buffer::GateGradient,
+            (problem.input_gradient.as_ref()).filter(|_| blueprint.writes_gate_gradient()),
+            (blueprint.input_gradient).filter(|_| blueprint.writes_gate_gradient()),
         ),
     ]
     .into_iter()

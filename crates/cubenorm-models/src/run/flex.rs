@@ -246,12 +246,14 @@ fn gradient(step: &Gradient, memory: &mut Memory) -> Result<(), ExecuteError> {
             scale,
             bias,
             sum_gradient: Optional::None,
+            gate: Optional::None,
         },
         BackwardSpec {
             norm: spec(norm),
             wants_input: desc.input_gradient.is_some(),
             wants_scale: desc.wants_scale,
             wants_bias: desc.wants_bias,
+            wants_gate: false,
         },
     );
     let packed = |param: &Option<TensorDesc>| {

@@ -1,6 +1,8 @@
 //! Backward cases.
 
-use cubenorm_core::{BackwardDesc, DType, Epsilon, NormDesc, Statistics, TensorDesc};
+use cubenorm_core::{
+    Activation, BackwardDesc, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc,
+};
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
 use super::{Breadth, Case};
@@ -68,6 +70,11 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     let offset = flat.clone().with_offset(1.0);
     let beside = flat.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9));
     let summed = BackwardDesc::new(flat.clone()).with_sum_gradient(of.tensor(&[512, 768]));
+    let gated = |place| {
+        let norm = flat.clone().with_residual(of.tensor(&[512, 768]));
+        let norm = norm.with_residual_place(place);
+        BackwardDesc::new(norm.with_activation(Activation::Silu))
+    };
     let unsaved = BackwardDesc::new(flat.clone().with_statistics(Statistics::None));
     let batch = BackwardDesc::new(of.batch_norm(&picture));
     let provided = BackwardDesc {
@@ -83,6 +90,8 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         Case::backward("epsilon outside sqrt", BackwardDesc::new(beside)),
         Case::backward("no statistics", unsaved),
         Case::backward("provided sums", provided),
+        Case::backward("gated input", gated(ResidualPlace::InputGate)),
+        Case::backward("gated output", gated(ResidualPlace::OutputGate)),
     ]);
     if dtype.is_half() {
         let mut mixed = summed;

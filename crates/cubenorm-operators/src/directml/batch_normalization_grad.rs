@@ -200,6 +200,7 @@ impl BatchNormalizationGradient<'_> {
                     output_gradient: above.desc.clone(),
                     saved: Some(pairs.desc.clone()),
                     sum_gradient: None,
+                    gate_gradient: None,
                     input_gradient: Some(gradient.desc.clone()),
                     wants_scale: true,
                     wants_bias: true,

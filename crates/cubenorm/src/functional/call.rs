@@ -223,22 +223,30 @@ impl Call {
     ) -> Result<(), NormError> {
         let tracked = self.tracked();
         let backward = BackwardSpec {
-            norm: self.spec.without_gate(self.residual.is_some()),
+            norm: self.spec.trained(self.residual.is_some()),
             wants_input: tracked.input,
             wants_scale: tracked.scale,
             wants_bias: tracked.bias,
+            wants_gate: tracked.input,
         };
         let dtype = self.spec.output_dtype.unwrap_or(descs.input.dtype);
         let dy = TensorDesc::new(descs.input.layout.clone(), dtype);
         let of_sum = self.spec.writes_sum.then(|| descs.input.clone());
         let of_sum = of_sum.filter(|_| tracked.input);
+        let is_gated = self.spec.has_gate(self.residual.is_some());
         let descs = Descs {
-            residual: None,
+            residual: descs.residual.filter(|_| is_gated),
             mean: None,
             variance: None,
             ..descs
         };
-        device.check_backward(&backward.desc(descs, dy, saved(forward), of_sum))
+        let desc = backward.desc(descs, dy, saved(forward), of_sum);
+        let checked = device.check_backward(&desc);
+        // Without two buffers for a gate the backend multiplies by it in operations of its own.
+        match is_gated && checked.is_err() {
+            true => device.check_backward(&desc.without_gate()),
+            false => checked,
+        }
     }
 
     /// Other backends compose the backward pass of their own operations.

@@ -556,12 +556,14 @@ impl SyncGradient {
                 scale: Optional::Some(like.clone()),
                 bias: Optional::Some(like),
                 sum_gradient: Optional::None,
+                gate: Optional::None,
             },
             BackwardSpec {
                 norm: self.spec.clone(),
                 wants_input: false,
                 wants_scale: products,
                 wants_bias: sums,
+                wants_gate: false,
             },
         );
         [gradients.scale, gradients.bias].map(|sums| {
@@ -622,12 +624,14 @@ impl SyncGradient {
                 scale: scale.map(Tensor::into_dispatch).into(),
                 bias: Optional::None,
                 sum_gradient: Optional::None,
+                gate: Optional::None,
             },
             BackwardSpec {
                 norm: self.spec.clone(),
                 wants_input: true,
                 wants_scale: false,
                 wants_bias: false,
+                wants_gate: false,
             },
         );
         gradients.input.into_option().map(Tensor::from_dispatch)
@@ -665,12 +669,14 @@ impl SyncGradient {
                 scale: scale.cloned().map(Tensor::into_dispatch).into(),
                 bias: bias.into(),
                 sum_gradient: Optional::None,
+                gate: Optional::None,
             },
             BackwardSpec {
                 norm: self.spec.clone(),
                 wants_input: false,
                 wants_scale,
                 wants_bias,
+                wants_gate: false,
             },
         );
         let [scale, bias] = [gradients.scale, gradients.bias]

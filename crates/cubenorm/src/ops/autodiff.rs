@@ -17,7 +17,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, TensorMetadata};
 use burn::tensor::{DType, Shape};
-use cubenorm_core::{ResidualPlace, WrittenStatistics};
+use cubenorm_core::WrittenStatistics;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
@@ -85,26 +85,8 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             Route::Composed => return portable::normalize::<Self>(operands, &spec),
             Route::Trained(forward) => forward,
         };
-        let gate = |value, gate| portable::gated::<Self>(value, gate, spec.activation);
-        let (input, residual, last) = match (operands.residual.into_option(), spec.residual_place) {
-            (Some(it), ResidualPlace::InputGate) => (gate(operands.input, it), None, None),
-            (Some(it), ResidualPlace::OutputGate) => (operands.input, None, Some(it)),
-            (residual, _) => (operands.input, residual, None),
-        };
-        let operands = Operands {
-            input,
-            residual: residual.into(),
-            ..operands
-        };
-        let norm = spec.without_gate(has_residual);
-        let results = normalize_tracked::<B, C>(operands, norm, forward, spec.writes_sum);
-        Normalized {
-            output: match last {
-                Some(last) => gate(results.output, last),
-                None => results.output,
-            },
-            ..results
-        }
+        let norm = spec.trained(has_residual);
+        normalize_tracked::<B, C>(operands, norm, forward, spec.writes_sum)
     }
 
     fn update_running(operands: RunningOperands<Self>, momentum: f64) -> Running<Self> {
@@ -187,6 +169,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
                 scale: inner(operands.scale),
                 bias: inner(operands.bias),
                 sum_gradient: inner(operands.sum_gradient),
+                gate: inner(operands.gate),
             },
             spec,
         );
@@ -199,6 +182,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             input: wrap(outputs.input),
             scale: wrap(outputs.scale),
             bias: wrap(outputs.bias),
+            gate: wrap(outputs.gate),
         }
     }
 }
@@ -346,11 +330,12 @@ struct State<B: NormBackend> {
     normalized: Source<B>,
     scale: Option<NodeId>,
     bias: Option<NodeId>,
+    gate: Option<NodeId>,
     saved: Optional<B>,
     spec: NormSpec,
     /// Gradients of both results, if the sum is one of them.
     gradients: Option<Results<B>>,
-    /// Shape and dtype of the residual, which may broadcast to the input.
+    /// Shape and dtype of the residual or gate, which may broadcast to the input.
     residual: Option<(Shape, DType)>,
 }
 
@@ -416,6 +401,8 @@ impl<B: NormBackend> Backward<B, 4> for Normalize {
             id.map(|id| checkpointer.retrieve_node_output(id)).into()
         };
         let (scale, bias) = (retrieve(state.scale), retrieve(state.bias));
+        let gate = retrieve(state.gate);
+        let is_gated = gate.as_option().is_some();
         let input: FloatTensor<B> = match state.normalized {
             Source::Input(id) => checkpointer.retrieve_node_output(id),
             Source::Sum(sum) => sum,
@@ -431,12 +418,14 @@ impl<B: NormBackend> Backward<B, 4> for Normalize {
                     scale,
                     bias,
                     sum_gradient: sum_gradient.into(),
+                    gate,
                 },
                 BackwardSpec {
                     norm: state.spec,
                     wants_input,
                     wants_scale: scale_node.is_some() && state.scale.is_some(),
                     wants_bias: bias_node.is_some() && state.bias.is_some(),
+                    wants_gate: is_gated && residual_node.is_some(),
                 },
             ),
             // The loss depends on the sum alone. An operation that made scale or bias takes a gradient all the same.
@@ -452,17 +441,22 @@ impl<B: NormBackend> Backward<B, 4> for Normalize {
                     input: sum_gradient.into(),
                     scale: zeros(scale, made_scale),
                     bias: zeros(bias, made_bias),
+                    gate: Optional::None,
                 }
             }
         };
         let dx = gradients.input.into_option();
-        let of_residual = dx.clone().zip(state.residual);
+        let of_residual = match is_gated {
+            true => gradients.gate.into_option(),
+            false => dx.clone(),
+        };
+        let of_residual = of_residual.zip(state.residual);
         let pairs = [
             (input_node, dx),
             (
                 residual_node,
-                of_residual.map(|(dx, (shape, dtype))| {
-                    portable::cast_to::<B>(portable::sum_to::<B>(dx, shape), dtype)
+                of_residual.map(|(gradient, (shape, dtype))| {
+                    portable::cast_to::<B>(portable::sum_to::<B>(gradient, shape), dtype)
                 }),
             ),
             (scale_node, gradients.scale.into_option()),
@@ -501,8 +495,9 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
     let rank = spec.seen_shape(&input.shape()).num_dims();
     let of_residual = residual.as_option();
     let of_residual = of_residual.map(|residual| (residual.shape(), residual.dtype()));
+    let is_gated = spec.has_gate(of_residual.is_some());
     let (mean, variance) = (inner(mean), inner(variance));
-    let run = |input: TrackedTensor<B, C>, scale, bias, spec| {
+    let run = |input: TrackedTensor<B, C>, residual, scale, bias, spec| {
         B::normalize(
             Operands {
                 input: input.into_primitive(),
@@ -524,14 +519,18 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 tensor.as_option().map(|tensor| prep.checkpoint(tensor))
             };
             let (scale_id, bias_id) = (keep(&scale), keep(&bias));
+            let gate_id = match is_gated {
+                true => keep(&residual),
+                false => None,
+            };
             let input_id = match of_residual {
-                Some(_) => None,
-                None => Some(prep.checkpoint(&input)),
+                Some(_) if !is_gated => None,
+                _ => Some(prep.checkpoint(&input)),
             };
             let written = forward.written_statistics;
             // Without a residual the sum is the input.
             let input_alone = of_residual.is_none().then(|| input.primitive().clone());
-            let outputs = run(input, scale, bias, forward);
+            let outputs = run(input, residual, scale, bias, forward);
             let statistics = outputs.statistics.into_option();
             let sum = outputs.sum.into_option().or(input_alone);
             let deviations =
@@ -557,6 +556,7 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 normalized,
                 scale: scale_id,
                 bias: bias_id,
+                gate: gate_id,
                 saved: saved.into(),
                 spec,
                 gradients: gradients.clone(),
@@ -581,6 +581,7 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
         OpsKind::UnTracked(prep) => {
             let outputs = run(
                 input,
+                residual,
                 scale,
                 bias,
                 NormSpec {

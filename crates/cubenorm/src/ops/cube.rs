@@ -27,7 +27,7 @@ use super::view::shaped;
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
     NormSpec, Normalized, Operands, Optional, QuantizedOperands, QuantizedParts, QuantizedSpec,
-    Running, RunningOperands, dtype,
+    Running, RunningOperands, dtype, portable,
 };
 use crate::tuning::{Tuning, tuning};
 
@@ -49,7 +49,7 @@ impl NormBackend for CubeBackend {
             mean.into_option(),
             variance.into_option(),
         ];
-        let [output, sum, statistics] = run(tensors, &spec);
+        let [output, sum, statistics, _] = run(tensors, &spec);
         Normalized {
             output: output.expect("a forward pass writes an output"),
             sum: sum.into(),
@@ -66,7 +66,7 @@ impl NormBackend for CubeBackend {
     }
 
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
-        let [_, _, statistics] = run([Some(input), None, None, None, None, None], &spec);
+        let [_, _, statistics, _] = run([Some(input), None, None, None, None, None], &spec);
         statistics.expect("the specification writes statistics")
     }
 
@@ -85,7 +85,7 @@ impl NormBackend for CubeBackend {
             key_scale.into_option(),
             rotation.into_option(),
         ];
-        let [query, key, _] = run(tensors, &spec);
+        let [query, key, ..] = run(tensors, &spec);
         let written = "a forward pass writes an output";
         Heads {
             query: query.expect(written),
@@ -105,7 +105,7 @@ impl NormBackend for CubeBackend {
             operands.bias.into_option(),
             operands.codes_scale.into_option(),
         ];
-        let [words, sum, scale] = run(tensors, &spec);
+        let [words, sum, scale, _] = run(tensors, &spec);
         let mut words = words.expect("a forward pass writes an output");
         words.dtype = burn::tensor::DType::U32;
         // One number per row, without the dimension that counts them.
@@ -126,6 +126,7 @@ impl NormBackend for CubeBackend {
             scale,
             bias,
             sum_gradient,
+            gate,
         } = operands;
         let tensors = [
             Some(input),
@@ -134,9 +135,25 @@ impl NormBackend for CubeBackend {
             scale.into_option(),
             bias.into_option(),
             sum_gradient.into_option(),
+            gate.into_option(),
         ];
-        let [input, scale, bias] = run(tensors, &spec).map(Optional::from);
-        Gradients { input, scale, bias }
+        let is_gated = tensors[6].is_some();
+        match try_run(tensors, &spec) {
+            Ok(gradients) => {
+                let [input, scale, bias, gate] = gradients.map(Optional::from);
+                Gradients {
+                    input,
+                    scale,
+                    bias,
+                    gate,
+                }
+            }
+            // A gate and its gradient are two buffers more than some devices bind.
+            Err(refused) if is_gated => {
+                portable::normalize_backward_gated::<Self>(operands_of(refused.tensors), &spec)
+            }
+            Err(refused) => panic!("{}", refused.error),
+        }
     }
 }
 
@@ -171,7 +188,7 @@ fn moved(statistics: &CubeTensor, which: usize, old: CubeTensor, momentum: f64) 
     CubeTensor { handle, ..old }
 }
 
-/// A pass over `N` tensors, of which the first is the input. It writes up to three tensors.
+/// A pass over `N` tensors, of which the first is the input. It writes up to four tensors.
 trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
     /// A pass that is validated and planned.
     type Prepared;
@@ -197,7 +214,7 @@ trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
         descs: [Option<TensorDesc>; N],
         tensors: &[Option<CubeTensor>; N],
         choice: StrategyChoice,
-    ) -> Result<(Self::Prepared, [Option<TensorDesc>; 3]), LaunchError>;
+    ) -> Result<(Self::Prepared, [Option<TensorDesc>; 4]), LaunchError>;
 
     /// False if a later call is to prepare the pass again.
     fn is_settled(prepared: &Self::Prepared) -> bool;
@@ -210,7 +227,7 @@ trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
         prepared: &Self::Prepared,
         client: &Client,
         tensors: &[Option<CubeTensor>; N],
-    ) -> Result<[Option<Handle>; 3], LaunchError>;
+    ) -> Result<[Option<Handle>; 4], LaunchError>;
 }
 
 /// Next step of a call.
@@ -224,7 +241,7 @@ enum Step<P, const N: usize> {
     /// Launches.
     Launch {
         prepared: P,
-        outputs: [Option<Output>; 3],
+        outputs: [Option<Output>; 4],
     },
 }
 
@@ -241,13 +258,19 @@ struct Output {
 fn run<S: Pass<N>, const N: usize>(
     tensors: [Option<CubeTensor>; N],
     spec: &S,
-) -> [Option<CubeTensor>; 3] {
-    let tensors = match run_tuned(tensors, spec, tuning()) {
-        Ok(outputs) => return outputs,
-        Err(refused) => refused.tensors,
-    };
-    run_copies(tensors, spec, [true; N], Tuning::Off)
-        .unwrap_or_else(|refused| panic!("{}", refused.error))
+) -> [Option<CubeTensor>; 4] {
+    try_run(tensors, spec).unwrap_or_else(|refused| panic!("{}", refused.error))
+}
+
+/// [`run`] as a [`Result`].
+fn try_run<S: Pass<N>, const N: usize>(
+    tensors: [Option<CubeTensor>; N],
+    spec: &S,
+) -> Result<[Option<CubeTensor>; 4], Box<Refused<N>>> {
+    match run_tuned(tensors, spec, tuning()) {
+        Ok(outputs) => Ok(outputs),
+        Err(refused) => run_copies(refused.tensors, spec, [true; N], Tuning::Off),
+    }
 }
 
 /// A pass that was not launched.
@@ -260,7 +283,7 @@ fn run_tuned<S: Pass<N>, const N: usize>(
     tensors: [Option<CubeTensor>; N],
     spec: &S,
     tuning: Tuning,
-) -> Result<[Option<CubeTensor>; 3], Box<Refused<N>>> {
+) -> Result<[Option<CubeTensor>; 4], Box<Refused<N>>> {
     let client = input(&tensors).client.clone();
     let query = Query {
         device: cubenorm_kernels::device(&client),
@@ -273,7 +296,7 @@ fn run_tuned<S: Pass<N>, const N: usize>(
         None => prepare(&client, &query),
     };
     let launched = step.and_then(|step| match &*step {
-        Step::Copy(_) => Ok((step, [const { None }; 3])),
+        Step::Copy(_) => Ok((step, [const { None }; 4])),
         Step::Launch { prepared, .. } => {
             let handles = S::launch(prepared, &client, &tensors)?;
             Ok((step, handles))
@@ -295,7 +318,7 @@ fn run_copies<S: Pass<N>, const N: usize>(
     spec: &S,
     which: [bool; N],
     tuning: Tuning,
-) -> Result<[Option<CubeTensor>; 3], Box<Refused<N>>> {
+) -> Result<[Option<CubeTensor>; 4], Box<Refused<N>>> {
     let shapes = tensors
         .each_ref()
         .map(|tensor| tensor.as_ref().map(TensorMetadata::shape));
@@ -344,7 +367,7 @@ fn prepare<S: Pass<N>, const N: usize>(
         false => query.tuning.choice(&hardware(client)),
     };
     let (prepared, descs) = spec.prepare(client, descs, tensors, choice)?;
-    let mut outputs = [const { None }; 3];
+    let mut outputs = [const { None }; 4];
     for (at, desc) in descs.into_iter().enumerate() {
         let like = S::like(at).and_then(|like| tensors[like].as_ref());
         outputs[at] = desc.map(|desc| Output::new(desc, like));
@@ -386,16 +409,16 @@ impl Output {
 
 /// Wraps results as tensors on the input's device. They take over the boxes of the inputs, which are dropped here.
 fn wrap<const N: usize>(
-    handles: [Option<Handle>; 3],
-    outputs: &[Option<Output>; 3],
+    handles: [Option<Handle>; 4],
+    outputs: &[Option<Output>; 4],
     tensors: [Option<CubeTensor>; N],
-) -> [Option<CubeTensor>; 3] {
+) -> [Option<CubeTensor>; 4] {
     let (client, device) = {
         let input = input(&tensors);
         (input.client.clone(), input.device.clone())
     };
     let mut boxes = tensors.into_iter().flatten().map(|tensor| tensor.meta);
-    let mut wrapped = [const { None }; 3];
+    let mut wrapped = [const { None }; 4];
     let written = handles.into_iter().zip(outputs);
     for (wrapped, (handle, output)) in wrapped.iter_mut().zip(written) {
         let (Some(handle), Some(output)) = (handle, output) else {
@@ -542,7 +565,7 @@ impl Pass<6> for NormSpec {
         descs: [Option<TensorDesc>; 6],
         tensors: &[Option<CubeTensor>; 6],
         choice: StrategyChoice,
-    ) -> Result<(PreparedForward, [Option<TensorDesc>; 3]), LaunchError> {
+    ) -> Result<(PreparedForward, [Option<TensorDesc>; 4]), LaunchError> {
         let [input, residual, scale, bias, mean, variance] = descs;
         let desc = self.desc(Descs {
             input: input.expect("every pass has an input"),
@@ -557,7 +580,7 @@ impl Pass<6> for NormSpec {
         let sum = prepared.sum().cloned();
         let statistics = prepared.statistics().cloned();
         let output = self.writes_output.then_some(output);
-        Ok((prepared, [output, sum, statistics]))
+        Ok((prepared, [output, sum, statistics, None]))
     }
 
     fn is_settled(prepared: &PreparedForward) -> bool {
@@ -573,7 +596,7 @@ impl Pass<6> for NormSpec {
         prepared: &PreparedForward,
         client: &Client,
         tensors: &[Option<CubeTensor>; 6],
-    ) -> Result<[Option<Handle>; 3], LaunchError> {
+    ) -> Result<[Option<Handle>; 4], LaunchError> {
         // No one else has the input's buffer, so the output may take it.
         let is_last = input(tensors).can_mut();
         let tensors = forward_tensors(tensors);
@@ -581,7 +604,7 @@ impl Pass<6> for NormSpec {
             true => prepared.launch_in_place(client, &tensors)?,
             false => prepared.launch(client, &tensors)?,
         };
-        Ok([Some(written.output), written.sum, written.statistics])
+        Ok([Some(written.output), written.sum, written.statistics, None])
     }
 }
 
@@ -600,11 +623,11 @@ fn forward_tensors(tensors: &[Option<CubeTensor>; 6]) -> ForwardTensors {
     }
 }
 
-impl Pass<6> for BackwardSpec {
+impl Pass<7> for BackwardSpec {
     type Prepared = PreparedBackward;
 
-    fn cache() -> &'static PlanCache<Key<Self, 6>, Step<PreparedBackward, 6>> {
-        static BACKWARD: PlanCache<Key<BackwardSpec, 6>, Step<PreparedBackward, 6>> =
+    fn cache() -> &'static PlanCache<Key<Self, 7>, Step<PreparedBackward, 7>> {
+        static BACKWARD: PlanCache<Key<BackwardSpec, 7>, Step<PreparedBackward, 7>> =
             PlanCache::new();
         &BACKWARD
     }
@@ -615,7 +638,7 @@ impl Pass<6> for BackwardSpec {
 
     fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape {
         match which {
-            0 | 1 | 5 => self.norm.seen_shape(&tensor.shape()),
+            0 | 1 | 5 | 6 => self.norm.seen_shape(&tensor.shape()),
             // The saved statistics have a shape of their own.
             2 => tensor.shape(),
             _ => self.norm.seen_param_shape(&tensor.shape()),
@@ -630,14 +653,22 @@ impl Pass<6> for BackwardSpec {
     fn prepare(
         &self,
         client: &Client,
-        descs: [Option<TensorDesc>; 6],
-        tensors: &[Option<CubeTensor>; 6],
+        descs: [Option<TensorDesc>; 7],
+        tensors: &[Option<CubeTensor>; 7],
         choice: StrategyChoice,
-    ) -> Result<(PreparedBackward, [Option<TensorDesc>; 3]), LaunchError> {
-        let [input, output_gradient, saved, scale, bias, sum_gradient] = descs;
+    ) -> Result<(PreparedBackward, [Option<TensorDesc>; 4]), LaunchError> {
+        let [
+            input,
+            output_gradient,
+            saved,
+            scale,
+            bias,
+            sum_gradient,
+            gate,
+        ] = descs;
         let descs = Descs {
             input: input.expect("every pass has an input"),
-            residual: None,
+            residual: gate,
             scale,
             bias,
             mean: None,
@@ -655,22 +686,23 @@ impl Pass<6> for BackwardSpec {
     }
 
     fn like(output: usize) -> Option<usize> {
-        // Of input, scale and bias.
-        Some([0, 3, 4][output])
+        // Of input, scale, bias and gate.
+        Some([0, 3, 4, 0][output])
     }
 
     fn launch(
         prepared: &PreparedBackward,
         client: &Client,
-        tensors: &[Option<CubeTensor>; 6],
-    ) -> Result<[Option<Handle>; 3], LaunchError> {
+        tensors: &[Option<CubeTensor>; 7],
+    ) -> Result<[Option<Handle>; 4], LaunchError> {
         let written = prepared.launch(client, &backward_tensors(tensors))?;
-        Ok([written.input, written.scale, written.bias])
+        Ok([written.input, written.scale, written.bias, written.gate])
     }
 }
 
-fn backward_tensors(tensors: &[Option<CubeTensor>; 6]) -> BackwardTensors {
-    let [_, output_gradient, saved, scale, bias, sum_gradient] = tensors.each_ref().map(handle);
+fn backward_tensors(tensors: &[Option<CubeTensor>; 7]) -> BackwardTensors {
+    let [_, output_gradient, saved, scale, bias, sum_gradient, gate] =
+        tensors.each_ref().map(handle);
     BackwardTensors {
         input: input(tensors).handle.clone(),
         output_gradient: output_gradient.expect("a backward pass has an output gradient"),
@@ -678,7 +710,31 @@ fn backward_tensors(tensors: &[Option<CubeTensor>; 6]) -> BackwardTensors {
         scale,
         bias,
         sum_gradient,
+        gate,
         input_gradient: None,
+    }
+}
+
+/// The operands of a pass that was not launched.
+fn operands_of(tensors: [Option<CubeTensor>; 7]) -> BackwardOperands<CubeBackend> {
+    let [
+        input,
+        output_gradient,
+        saved,
+        scale,
+        bias,
+        sum_gradient,
+        gate,
+    ] = tensors;
+    let is_there = "a backward pass has an input and an output gradient";
+    BackwardOperands {
+        input: input.expect(is_there),
+        output_gradient: output_gradient.expect(is_there),
+        saved: saved.into(),
+        scale: scale.into(),
+        bias: bias.into(),
+        sum_gradient: sum_gradient.into(),
+        gate: gate.into(),
     }
 }
 
@@ -704,7 +760,7 @@ impl Pass<5> for HeadSpec {
         descs: [Option<TensorDesc>; 5],
         tensors: &[Option<CubeTensor>; 5],
         choice: StrategyChoice,
-    ) -> Result<(PreparedPair, [Option<TensorDesc>; 3]), LaunchError> {
+    ) -> Result<(PreparedPair, [Option<TensorDesc>; 4]), LaunchError> {
         let [query, key, query_scale, key_scale, table] = descs;
         let has_both = "both query and key are there";
         let query = self.desc(query.expect(has_both), query_scale, table.clone());
@@ -712,7 +768,7 @@ impl Pass<5> for HeadSpec {
         let tensors = head_tensors(tensors);
         let prepared = PreparedPair::new(client, [&query, &key], tensors.each_ref(), choice)?;
         let [query, key] = prepared.outputs().map(|output| Some(output.clone()));
-        Ok((prepared, [query, key, None]))
+        Ok((prepared, [query, key, None, None]))
     }
 
     fn is_settled(_: &PreparedPair) -> bool {
@@ -727,10 +783,10 @@ impl Pass<5> for HeadSpec {
         prepared: &PreparedPair,
         client: &Client,
         tensors: &[Option<CubeTensor>; 5],
-    ) -> Result<[Option<Handle>; 3], LaunchError> {
+    ) -> Result<[Option<Handle>; 4], LaunchError> {
         let tensors = head_tensors(tensors);
         let [query, key] = prepared.launch(client, tensors.each_ref())?;
-        Ok([Some(query.output), Some(key.output), None])
+        Ok([Some(query.output), Some(key.output), None, None])
     }
 }
 
@@ -757,7 +813,7 @@ impl Pass<5> for QuantizedSpec {
         descs: [Option<TensorDesc>; 5],
         tensors: &[Option<CubeTensor>; 5],
         choice: StrategyChoice,
-    ) -> Result<(PreparedForward, [Option<TensorDesc>; 3]), LaunchError> {
+    ) -> Result<(PreparedForward, [Option<TensorDesc>; 4]), LaunchError> {
         let [input, residual, scale, bias, codes_scale] = descs;
         let descs = Descs {
             input: input.expect("every pass has an input"),
@@ -771,7 +827,7 @@ impl Pass<5> for QuantizedSpec {
         let prepared = PreparedForward::new(client, &desc, &quantized_tensors(tensors), choice)?;
         let words = Some(prepared.output().clone());
         let (sum, scale) = (prepared.sum().cloned(), prepared.statistics().cloned());
-        Ok((prepared, [words, sum, scale]))
+        Ok((prepared, [words, sum, scale, None]))
     }
 
     fn is_settled(prepared: &PreparedForward) -> bool {
@@ -786,9 +842,9 @@ impl Pass<5> for QuantizedSpec {
         prepared: &PreparedForward,
         client: &Client,
         tensors: &[Option<CubeTensor>; 5],
-    ) -> Result<[Option<Handle>; 3], LaunchError> {
+    ) -> Result<[Option<Handle>; 4], LaunchError> {
         let written = prepared.launch(client, &quantized_tensors(tensors))?;
-        Ok([Some(written.output), written.sum, written.statistics])
+        Ok([Some(written.output), written.sum, written.statistics, None])
     }
 }
 

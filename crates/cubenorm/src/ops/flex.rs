@@ -8,8 +8,8 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
-    NormSpec, Normalized, Operands, QuantizedOperands, QuantizedParts, QuantizedSpec, Running,
-    RunningOperands, portable,
+    NormSpec, Normalized, Operands, Optional, QuantizedOperands, QuantizedParts, QuantizedSpec,
+    Running, RunningOperands, portable,
 };
 
 impl NormBackend for Flex {
@@ -37,6 +37,9 @@ impl NormBackend for Flex {
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
-        portable::normalize_backward::<Self>(operands, &spec)
+        match operands.gate {
+            Optional::Some(_) => portable::normalize_backward_gated::<Self>(operands, &spec),
+            Optional::None => portable::normalize_backward::<Self>(operands, &spec),
+        }
     }
 }

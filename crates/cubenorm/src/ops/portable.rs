@@ -11,12 +11,15 @@ use cubenorm_core::{CODES_PER_WORD, RotatedPairs};
 
 use super::spec::burn_dtype;
 use super::view::shaped;
+use super::{
+    BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
+    Optional, Reduction,
+};
 #[cfg(feature = "flex")]
 use super::{
-    BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
-    Optional, QuantizedOperands, QuantizedParts, QuantizedSpec, Running, RunningOperands,
+    HeadOperands, HeadSpec, Heads, QuantizedOperands, QuantizedParts, QuantizedSpec, Running,
+    RunningOperands,
 };
-use super::{NormSpec, Normalized, Operands, Reduction};
 
 /// Mean over several axes, each kept with a size of 1.
 pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
@@ -634,6 +637,74 @@ pub(super) fn normalize_backward<B: Backend>(
         input: dx.into(),
         scale: dgamma.into(),
         bias: dbeta.into(),
+        gate: Optional::None,
+    }
+}
+
+/// [`NormBackend::normalize_backward`](super::NormBackend::normalize_backward) with a gate, of one without and a
+/// backend's own operations.
+pub(super) fn normalize_backward_gated<B: NormBackend>(
+    operands: BackwardOperands<B>,
+    spec: &BackwardSpec,
+) -> Gradients<B> {
+    let activation = spec.norm.activation;
+    let is_early = spec.norm.residual_place.is_in_front();
+    let norm = spec.norm.without_gate();
+    let BackwardOperands {
+        input,
+        output_gradient,
+        saved,
+        scale,
+        bias,
+        gate,
+        ..
+    } = operands;
+    let gate = gate.into_option().expect("the gate is there");
+    let times_gate = |value| gated::<B>(value, gate.clone(), activation);
+    let (seen, dy) = match is_early {
+        true => (times_gate(input.clone()), output_gradient.clone()),
+        false => (input.clone(), times_gate(output_gradient.clone())),
+    };
+    let gradients = B::normalize_backward(
+        BackwardOperands {
+            input: seen,
+            output_gradient: dy,
+            saved,
+            scale: scale.clone(),
+            bias: bias.clone(),
+            sum_gradient: Optional::None,
+            gate: Optional::None,
+        },
+        BackwardSpec {
+            norm: norm.clone(),
+            wants_gate: false,
+            ..spec.clone()
+        },
+    );
+    let passed = gradients.input.into_option();
+    let of_gate = passed.clone().filter(|_| spec.wants_gate).map(|passed| {
+        let (value, factor) = match is_early {
+            true => (input, passed),
+            false => {
+                let operands = Operands {
+                    scale,
+                    bias,
+                    ..Operands::new(input)
+                };
+                (B::normalize(operands, norm).output, output_gradient)
+            }
+        };
+        let product = B::float_mul(widen::<B>(value), widen::<B>(factor));
+        let slope = slope::<B>(widen::<B>(gate.clone()), activation);
+        cast_to::<B>(B::float_mul(product, slope), gate.dtype())
+    });
+    Gradients {
+        input: match is_early {
+            true => passed.map(times_gate).into(),
+            false => passed.into(),
+        },
+        gate: of_gate.into(),
+        ..gradients
     }
 }
 
@@ -699,7 +770,6 @@ fn input_gradient<B: Backend>(
 }
 
 /// Slope of an activation, by the formula of the kernels.
-#[cfg(feature = "flex")]
 fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B> {
     let scale = |x: FloatTensor<B>, by: f64| B::float_mul_scalar(x, by.into());
     let offset = |x: FloatTensor<B>, by: f64| B::float_add_scalar(x, by.into());

@@ -29,7 +29,7 @@ pub(crate) enum Route {
     /// Burn's own operations, which autodiff passes gradients through.
     Composed,
     /// The fused forward kernel of this specification, and later the fused backward kernel. A residual is part of both: the
-    /// forward kernel writes the sum, which the backward kernel reads. A gate is not: Burn multiplies before or behind.
+    /// forward kernel writes the sum, which the backward kernel reads. So is a gate.
     Trained(NormSpec),
 }
 
@@ -40,9 +40,11 @@ impl NormSpec {
             return Route::Forward;
         }
         // The fused backward pass has no gradient of provided statistics, nor of a residual that is added last, nor of
-        // dynamic tanh.
+        // dynamic tanh. A gate goes with statistics that the kernel reduces.
         let adds_last = has_residual && self.residual_place == ResidualPlace::Output;
-        if tracked.provided || adds_last || self.reduction == Reduction::DynamicTanh {
+        let is_given = self.reduction == Reduction::Provided && self.has_gate(has_residual);
+        let has_kernel = self.reduction != Reduction::DynamicTanh && !is_given;
+        if tracked.provided || adds_last || !has_kernel {
             return Route::Composed;
         }
         let kept = match self.reduction {
@@ -52,7 +54,7 @@ impl NormSpec {
         Route::Trained(Self {
             writes_sum: self.adds(has_residual),
             written_statistics: self.written_statistics.or(kept),
-            ..self.without_gate(has_residual)
+            ..self.trained(has_residual)
         })
     }
 
@@ -61,16 +63,29 @@ impl NormSpec {
         has_residual && self.residual_place == ResidualPlace::Input
     }
 
-    /// The norm of a call whose gate Burn multiplies by. The gate takes the activation along.
-    pub(crate) fn without_gate(&self, has_residual: bool) -> Self {
-        let has_gate = has_residual && self.residual_place.is_gate();
+    /// True if a residual is a gate.
+    pub(crate) fn has_gate(&self, has_residual: bool) -> bool {
+        has_residual && self.residual_place.is_gate()
+    }
+
+    /// The norm that a backward pass is of.
+    pub(crate) fn trained(&self, has_residual: bool) -> Self {
+        Self {
+            residual_place: match self.has_gate(has_residual) {
+                true => self.residual_place,
+                false => ResidualPlace::Input,
+            },
+            writes_sum: false,
+            ..self.clone()
+        }
+    }
+
+    /// The same without its gate, which takes the activation along.
+    pub(crate) fn without_gate(&self) -> Self {
         Self {
             residual_place: ResidualPlace::Input,
             writes_sum: false,
-            activation: match has_gate {
-                true => Activation::Identity,
-                false => self.activation,
-            },
+            activation: Activation::Identity,
             ..self.clone()
         }
     }
@@ -113,18 +128,25 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_takes_the_activation_along() {
+    fn a_gate_is_part_of_both_kernels() {
         let mut spec = NormSpec::new([1], Reduction::MeanSquare, 1e-5);
         spec.activation = Activation::Silu;
         spec.residual_place = ResidualPlace::OutputGate;
-        for (has_residual, activation) in [(true, Activation::Identity), (false, Activation::Silu)]
-        {
+        let places = [
+            (true, ResidualPlace::OutputGate),
+            (false, ResidualPlace::Input),
+        ];
+        for (has_residual, place) in places {
             let Route::Trained(forward) = spec.route(INPUT, has_residual) else {
                 panic!("expected the fused kernels");
             };
-            assert_eq!(forward.activation, activation);
+            assert_eq!(forward.residual_place, place);
+            assert_eq!(forward.activation, Activation::Silu);
             assert!(!forward.writes_sum);
         }
+        assert_eq!(spec.without_gate().activation, Activation::Identity);
+        spec.reduction = Reduction::Provided;
+        assert_eq!(spec.route(INPUT, true), Route::Composed);
     }
 
     #[test]

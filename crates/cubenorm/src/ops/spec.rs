@@ -278,10 +278,12 @@ pub struct BackwardSpec {
     pub wants_scale: bool,
     /// True if the gradient of the bias is wanted.
     pub wants_bias: bool,
+    /// True if the gradient of the gate is wanted, which needs the input's.
+    pub wants_gate: bool,
 }
 
 impl BackwardSpec {
-    /// The description of tensors of these layouts.
+    /// The description of tensors of these layouts. The gate is the residual.
     #[cfg(feature = "cube")]
     pub(crate) fn desc(
         &self,
@@ -313,11 +315,14 @@ impl BackwardSpec {
         });
         let like_input = TensorDesc::new(input.layout.kept(), input.dtype);
         let gradient = sum_gradient.clone().unwrap_or(like_input);
+        let gate = norm.residual.as_ref().map(|gate| gate.dtype);
+        let gate = gate.filter(|_| self.wants_gate && self.wants_input);
         cubenorm_core::BackwardDesc {
             norm,
             output_gradient,
             saved,
             sum_gradient,
+            gate_gradient: gate.map(|dtype| TensorDesc::new(gradient.layout.clone(), dtype)),
             input_gradient: self.wants_input.then_some(gradient),
             wants_scale: self.wants_scale,
             wants_bias: self.wants_bias,

@@ -143,6 +143,9 @@ pub struct BackwardOperands<B: Backend> {
     /// Gradient of the sum of input and residual, which is added to the input's.
     #[extension_type]
     pub sum_gradient: Optional<B>,
+    /// The gate, if the specification has one. The input is then the caller's, before the gate.
+    #[extension_type]
+    pub gate: Optional<B>,
 }
 
 /// Gradients of a backward pass, each present if the specification wants it.
@@ -158,6 +161,9 @@ pub struct Gradients<B: Backend> {
     /// Gradient of the bias, in its shape and dtype.
     #[extension_type]
     pub bias: Optional<B>,
+    /// Gradient of the gate, in the input's shape and the gate's dtype.
+    #[extension_type]
+    pub gate: Optional<B>,
 }
 
 /// Query and key of an attention, `[batch, tokens, heads, d]` with their own numbers of heads.
@@ -330,5 +336,11 @@ pub(super) fn gradients_meta(
         },
         scale: wanted(&operands.scale, spec.wants_scale),
         bias: wanted(&operands.bias, spec.wants_bias),
+        gate: match &operands.gate {
+            OptionalMetadata::Some(gate) if spec.wants_gate => {
+                OptionalMetadata::Some(TensorSpec::new(operands.input.shape.clone(), gate.dtype))
+            }
+            _ => OptionalMetadata::None,
+        },
     }
 }
