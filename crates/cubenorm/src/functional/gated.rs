@@ -84,8 +84,9 @@ impl GateOptions {
 /// y = s / sqrt(mean(s^2) + epsilon) * gamma
 /// ```
 ///
-/// If no gradient is tracked, one kernel reads input and gate once and writes the result. In training the norm is one
-/// operation, and Burn fuses the multiplication by the gate.
+/// One kernel reads input and gate once and writes the result. In training one kernel more writes the gradients of input
+/// and gate. Both keep input and gate alone of that size. A device that binds fewer than 10 buffers multiplies the
+/// gradients in operations of its own.
 ///
 /// Source: `RMSNormGated` of [Mamba-2](https://arxiv.org/abs/2405.21060), and the output norm of Gated DeltaNet and
 /// Qwen3-Next.
