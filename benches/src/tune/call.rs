@@ -173,6 +173,7 @@ impl Call {
             saved: Some(self.saved.clone()),
             scale: norm.scale.as_ref().map(|_| self.params[0].clone()),
             bias: norm.bias.as_ref().map(|_| self.params[1].clone()),
+            gate: set.second.clone(),
             input_gradient: Some(set.result.clone()),
             ..BackwardTensors::new(set.input.clone(), set.above.clone())
         }

@@ -102,14 +102,11 @@ impl Described {
             .then(|| problem.second_shape())
             .flatten();
         let key = key.map(|shape| desc(&Problem::new(problem.op, shape), dtype));
-        // The backward kernel reads the sum, and Burn multiplies by a gate.
-        let back = match norm.residual_place {
-            ResidualPlace::OutputGate => norm.clone().with_activation(Activation::Identity),
-            _ => norm.clone(),
+        // The backward kernel reads the sum.
+        let back = match norm.residual_place.is_gate() {
+            true => norm.clone(),
+            false => norm.clone().with_residual(None),
         };
-        let back = back
-            .with_residual(None)
-            .with_residual_place(ResidualPlace::Input);
         let back = NormDesc {
             writes_sum: false,
             ..back
@@ -133,11 +130,7 @@ impl Described {
             Pass::Forward => vec![pass(Pass::Forward, norm)],
             Pass::Backward => vec![pass(Pass::Backward, back)],
             Pass::Full => {
-                let there = match norm.residual_place {
-                    ResidualPlace::OutputGate => back.clone(),
-                    _ => norm,
-                };
-                let there = there.with_written_statistics(written);
+                let there = norm.with_written_statistics(written);
                 vec![pass(Pass::Forward, there), pass(Pass::Backward, back)]
             }
         })
@@ -207,9 +200,10 @@ impl Described {
             }
             Some(desc) => {
                 let plan = plan_backward_for(&self.client, desc, analytic.into())?;
-                // Input and gradient.
                 let reads_again = plan.blueprint.reduces() && plan.blueprint.row.reloads();
-                let again = 2 * usize::from(reads_again);
+                // Input, gradient and gate.
+                let read = 2 + usize::from(plan.blueprint.gate.is_some());
+                let again = read * usize::from(reads_again);
                 (serde_json::to_value(desc)?, again)
             }
         };
