@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, BackwardBlueprint, StatisticsKind};
 
 use crate::arrays::rows_in_arrays;
-use crate::backward::gate::{gate_access, gated};
+use crate::backward::gate::{gate_access, gate_of_step, gated};
 use crate::epilogue::{
     ParamRow, ParamRows, Scalars, param, param_row, scale_of_step, scale_row, slope,
 };
@@ -220,6 +220,8 @@ pub(crate) struct Element<A: Float, N: Size> {
     pub(crate) dz: Vector<A, N>,
     /// Gradient before the scale (`wdy`).
     pub(crate) wdy: Vector<A, N>,
+    /// The gate. An absent one is 0 and unused.
+    pub(crate) gate: Vector<A, N>,
 }
 
 /// Scale with its offset, and bias of a step. Absent parameters are 0 and unused.
@@ -318,7 +320,8 @@ pub(crate) fn element<T: Types>(
 ) -> Element<T::A, T::N> {
     let vectorization = comptime!(blueprint.team.lanes());
     let kind = comptime!(blueprint.statistics);
-    let read = gated::<T>(read, source, row, step, scalars, blueprint);
+    let gate = gate_of_step::<T>(source, row, step, blueprint);
+    let read = gated::<T>(read, gate, scalars, blueprint);
     let (input, dy) = (read.input, read.dy);
     let access = comptime!(blueprint.saved);
     let mean =
@@ -358,5 +361,6 @@ pub(crate) fn element<T: Types>(
         rstd,
         dz,
         wdy,
+        gate,
     }
 }

@@ -14,18 +14,22 @@ pub(crate) fn gate_access(blueprint: &BackwardBlueprint) -> Option<AccessBluepri
     blueprint.gate.map(|gate| gate.access)
 }
 
-/// Loads a step of the gate.
+/// Loads a step of the gate. An absent one is 0.
 #[cube]
-fn gate_of_step<T: Types>(
+pub(crate) fn gate_of_step<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<T::A, T::N> {
-    let access = comptime!(gate_access(&blueprint).unwrap());
-    let vectorization = comptime!(blueprint.team.lanes());
-    let tensor = source.gate.as_ref().unwrap();
-    load::<T::O, T::Mean, T::A, T::N>(tensor, row.gate, step, access, vectorization)
+    if comptime!(blueprint.gate.is_none()) {
+        Vector::<T::A, T::N>::new(T::A::new(0.0))
+    } else {
+        let access = comptime!(gate_access(&blueprint).unwrap());
+        let vectorization = comptime!(blueprint.team.lanes());
+        let tensor = source.gate.as_ref().unwrap();
+        load::<T::O, T::Mean, T::A, T::N>(tensor, row.gate, step, access, vectorization)
+    }
 }
 
 /// `value * activation(gate)`
@@ -44,23 +48,18 @@ fn times_gate<T: Types>(
 #[cube]
 pub(crate) fn gated<T: Types>(
     read: &Step<T::A, T::A, T::N>,
-    source: &TypedBackwardSource<T>,
-    row: &BackwardRow<T::A, T::N>,
-    at: usize,
+    gate: Vector<T::A, T::N>,
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Step<T::A, T::A, T::N> {
     if comptime!(blueprint.gate.is_none()) {
         step::<T::A, T::A, T::N>(read.input, read.dy)
+    } else if comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input)) {
+        let input = times_gate::<T>(read.input, gate, scalars, blueprint);
+        step::<T::A, T::A, T::N>(input, read.dy)
     } else {
-        let gate = gate_of_step::<T>(source, row, at, blueprint);
-        if comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input)) {
-            let input = times_gate::<T>(read.input, gate, scalars, blueprint);
-            step::<T::A, T::A, T::N>(input, read.dy)
-        } else {
-            let dy = times_gate::<T>(read.dy, gate, scalars, blueprint);
-            step::<T::A, T::A, T::N>(read.input, dy)
-        }
+        let dy = times_gate::<T>(read.dy, gate, scalars, blueprint);
+        step::<T::A, T::A, T::N>(read.input, dy)
     }
 }
 
@@ -72,7 +71,6 @@ pub(crate) fn pass_gate<T: Types>(
     read: &Step<T::A, T::A, T::N>,
     element: &Element<T::A, T::N>,
     params: &Params<T::A, T::N>,
-    row: &BackwardRow<T::A, T::N>,
     output: usize,
     at: usize,
     bound: &mut Bound<'_, T>,
@@ -81,7 +79,7 @@ pub(crate) fn pass_gate<T: Types>(
     if comptime!(blueprint.gate.is_none()) {
         passed
     } else {
-        let gate = gate_of_step::<T>(bound.source, row, at, blueprint);
+        let gate = element.gate;
         let is_of_input = comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input));
         if comptime!(blueprint.writes_gate_gradient()) {
             let of_product = if is_of_input {

@@ -210,7 +210,6 @@ fn write_row_step<T: Types>(
             reads.index(r),
             &element,
             &params,
-            source,
             row.output,
             step,
             bound,

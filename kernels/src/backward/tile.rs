@@ -296,7 +296,7 @@ fn write_step<T: Types>(
             let passed = passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
             let output = written.output[r];
             let value = pass_gate::<T>(
-                passed, &read, &element, &params, &row, output, step, bound, blueprint,
+                passed, &read, &element, &params, output, step, bound, blueprint,
             );
             store_gradient::<T>(value, output, step, bound, blueprint);
         }
