@@ -12,7 +12,7 @@
 //! | `reduce` | partial statistics and their merge (`moments`), per-unit statistics (`accumulate`, `staged`), their loop (`sum`), reductions over a unit, a plane, a cube or a cluster of cubes |
 //! | `epilogue` | scale, bias and activation |
 //! | `forward` | forward kernels: entry points (`kernel`), rows of a unit (`rows`), tiles of adjacent rows on a CPU (`tile`), normalization of steps (`apply`), tails |
-//! | `backward` | backward kernels: gradients of input, scale and bias |
+//! | `backward` | backward kernels: gradients of input, scale, bias and gate |
 //! | `launch` | launch of a planned pass: checks, buffers, arguments |
 //! | `tune` | choice between plans by CubeCL's autotuner, which measures launches |
 //! | `call` | from a description to a launch: plan cache and tuner |

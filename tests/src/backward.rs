@@ -82,6 +82,12 @@ impl BackwardCase {
         }
     }
 
+    /// The same without a buffer for the bias.
+    pub fn without_bias(mut self) -> Self {
+        self.forward.bias = None;
+        self
+    }
+
     /// The gradients of a description, for random data.
     pub fn of(desc: BackwardDesc, seed: u64) -> Self {
         let random = |tensor: &TensorDesc, seed: u64| {
@@ -296,11 +302,12 @@ impl BackwardCase {
         // As in `tolerance::bound`: `magnitude` bounds the terms of a sum before they cancel. The
         // stencil has a truncation error, and the roundoff of each element.
         let differences = 1e-8_f64.max(1e-12 * elements as f64);
-        let off = |magnitude: f64, value: f64| {
-            2.0 * tolerance::bound(dtype.accumulation(), elements, magnitude, 0.0)
+        let stored = |dtype: DType, magnitude: f64, value: f64| {
+            2.0 * tolerance::bound(norm.input.dtype.accumulation(), elements, magnitude, 0.0)
                 + 1.01 * tolerance::unit_roundoff(dtype) * value.abs()
                 + differences
         };
+        let off = |magnitude, value| stored(dtype, magnitude, value);
         let through =
             (1.5 + norm.offset.value().abs()) * steepest * normalized * normalized * rstd.max(1.0);
         let added = self
@@ -320,7 +327,7 @@ impl BackwardCase {
         // A gate that is repeated has a gradient at each position.
         let gate = norm.residual.as_ref();
         if let Some(gate) = gate.filter(|gate| gate.shape() == norm.input.shape()) {
-            let off = |value| off(through, value);
+            let off = |value| stored(gate.dtype, through, value);
             self.compare_one("gate", &actual.gate, gate, None, off, |case, at| {
                 &mut case.residual.as_mut().expect("described")[at]
             })?;
@@ -364,8 +371,7 @@ impl BackwardCase {
             return Ok(());
         }
         let strides = Layout::contiguous(layout.shape.clone()).strides;
-        let step = (actual.len() / SAMPLES).max(1);
-        for position in (0..actual.len()).step_by(step) {
+        for position in samples(actual.len()) {
             let address = (0..layout.rank())
                 .map(|dim| (position / strides[dim]) % layout.shape[dim] * layout.strides[dim])
                 .sum();
@@ -383,6 +389,16 @@ impl BackwardCase {
         }
         Ok(())
     }
+}
+
+/// Positions to compare: the last one, and others that a power of 2 or 10 does not divide evenly, so that they are in
+/// other columns.
+fn samples(elements: usize) -> impl Iterator<Item = usize> {
+    const STRIDE: usize = 7919;
+    (0..elements.min(SAMPLES)).map(move |sample| match elements <= SAMPLES {
+        true => sample,
+        false => (elements - 1 + sample * STRIDE) % elements,
+    })
 }
 
 #[cfg(test)]

@@ -41,8 +41,13 @@ fn assert_alike(actual: ActualGradients, expected: ActualGradients, tolerance: f
         (actual.input, expected.input),
         (actual.scale, expected.scale),
         (actual.bias, expected.bias),
+        (actual.gate, expected.gate),
     ] {
-        let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
+        assert_eq!(actual.is_some(), expected.is_some(), "{at}");
+        let pairs = actual
+            .into_iter()
+            .flatten()
+            .zip(expected.into_iter().flatten());
         for (place, (actual, expected)) in pairs.enumerate() {
             let is_close = (actual - expected).abs() <= tolerance * (1.0 + expected.abs());
             assert!(is_close, "{at} at {place}: {actual}, expected {expected}");
@@ -168,12 +173,33 @@ fn the_gradient_of_a_gate_needs_a_gate_and_the_gradient_of_the_input() {
     );
     let alone = BackwardDesc {
         input_gradient: None,
-        ..gated
+        ..gated.clone()
     };
     assert_eq!(
         message(alone),
         "gate gradient has strides [8, 1]: expected an input gradient beside it"
     );
+    let sum = TensorDesc::contiguous([6, 8], DType::F32);
+    assert_eq!(
+        message(gated.with_sum_gradient(sum)),
+        "sum gradient has strides [8, 1]: expected no sum gradient beside a gate"
+    );
+}
+
+/// The gradient of a late gate is a multiple of the value behind the bias, whatever the activation.
+#[test]
+fn the_gradient_of_a_late_gate_reads_the_bias() {
+    for device in devices() {
+        for place in [ResidualPlace::OutputGate, ResidualPlace::InputGate] {
+            let desc = norm(&[3, 16], &[1], Statistics::MeanVariance, DType::F32);
+            let gate = TensorDesc::contiguous([3, 16], DType::F32);
+            let desc = with_params(desc, &[16], &[16]).with_residual(gate);
+            let case = BackwardCase::new(desc.with_residual_place(place), 5).without_bias();
+            let result = case.run(&device, StrategyChoice::Inferred);
+            let is_read = place == ResidualPlace::OutputGate;
+            assert_eq!(result.is_err(), is_read, "{}", device.name);
+        }
+    }
 }
 
 #[test]

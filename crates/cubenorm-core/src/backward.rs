@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::activation::Activation;
+use crate::activation::{Activation, ActivationKind};
 use crate::desc::{Epsilon, NormDesc, Offset, ResidualPlace, Rounding, Statistics};
 use crate::dtype::DType;
 use crate::error::NormError;
@@ -10,8 +10,8 @@ use crate::problem::{
 };
 use crate::statistics::StatisticsKind;
 
-/// The backward pass of a normalization: the gradients of input, scale and bias from the output's
-/// gradient.
+/// The backward pass of a normalization: the gradients of input, scale, bias and gate from the
+/// output's gradient.
 ///
 /// With `x` the input, `n` the elements of a row, `xhat = (x - mean) * rstd` and `dz =
 /// output_gradient * activation'(xhat * scale + bias)`, where `scale` includes its offset:
@@ -197,18 +197,16 @@ pub enum ParamSums {
 
 const GATE_GRADIENT: &str = "gate gradient";
 
-/// The gate of a normalization.
-fn gate(norm: &NormDesc) -> Option<&TensorDesc> {
-    let residual = norm.residual.as_ref();
-    residual.filter(|_| norm.residual_place.is_gate())
-}
-
 impl BackwardDesc {
-    /// The gradients of input, scale and bias of a normalization, laid out like the input without
-    /// its gaps.
+    /// The gradients of input, scale, bias and gate of a normalization, laid out like the input
+    /// without its gaps.
     pub fn new(norm: NormDesc) -> Self {
         let gradient = TensorDesc::new(norm.input.layout.kept(), norm.input.dtype);
-        let gate = gate(&norm).map(|gate| gate.dtype);
+        let gate = norm
+            .residual
+            .as_ref()
+            .filter(|_| norm.residual_place.is_gate());
+        let gate = gate.map(|gate| gate.dtype);
         Self {
             saved: Some(norm.statistics_desc()),
             gate_gradient: gate.map(|dtype| TensorDesc::new(gradient.layout.clone(), dtype)),
@@ -256,7 +254,7 @@ impl BackwardDesc {
         }
         let input = &norm.input;
         let shape = input.shape();
-        let gate = gate(&self.norm);
+        let gate = self.gate();
         let like_input = [
             ("output gradient", Some(&self.output_gradient)),
             ("sum gradient", self.sum_gradient.as_ref()),
@@ -302,13 +300,14 @@ impl BackwardDesc {
             });
         }
         if let Some(sum) = &self.sum_gradient
-            && self.input_gradient.as_ref() != Some(sum)
+            && (gate.is_some() || self.input_gradient.as_ref() != Some(sum))
         {
             let gradient = self.input_gradient.as_ref();
             return Err(NormError::Layout {
                 tensor: "sum gradient",
                 strides: sum.layout.strides.clone(),
                 expected: match gradient {
+                    _ if gate.is_some() => "no sum gradient beside a gate".to_owned(),
                     Some(gradient) => {
                         format!("the input gradient's, {:?}", gradient.layout.strides)
                     }
@@ -343,7 +342,7 @@ impl BackwardDesc {
     /// The normalization without its optional outputs. Gradients pass through a rounding unchanged.
     fn forward(&self) -> NormDesc {
         let input = &self.norm.input;
-        let gate = gate(&self.norm);
+        let gate = self.gate();
         NormDesc {
             residual: gate.cloned(),
             residual_place: match gate {
@@ -367,12 +366,18 @@ impl BackwardDesc {
 
     /// The same without a gate and its gradient, as if other operations multiplied.
     pub fn without_gate(mut self) -> Self {
-        if gate(&self.norm).is_some() {
+        if self.gate().is_some() {
             (self.norm.residual, self.norm.residual_place) = (None, ResidualPlace::Input);
             self.norm.activation = Activation::Identity;
         }
         self.gate_gradient = None;
         self
+    }
+
+    /// The gate.
+    pub fn gate(&self) -> Option<&TensorDesc> {
+        let residual = self.norm.residual.as_ref();
+        residual.filter(|_| self.norm.residual_place.is_gate())
     }
 
     /// True if the mean or deviation of a row is needed.
@@ -718,6 +723,18 @@ impl BackwardProblem {
     /// True if there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0
+    }
+
+    /// True if the result passes through an activation. Its argument is needed only for its derivative.
+    pub(crate) fn has_slope(&self) -> bool {
+        self.gate.is_none() && self.activation.kind() != ActivationKind::Identity
+    }
+
+    /// True if the bias is read: for the derivative of an activation, or for the gradient of an output's gate, which is a
+    /// multiple of the value behind scale and bias.
+    pub fn reads_bias(&self) -> bool {
+        let is_late = |gate: &Gate| gate.wants_gradient && !gate.is_of_input;
+        self.has_slope() || self.gate.as_ref().is_some_and(is_late)
     }
 
     /// True if sums over a row are needed, for the normalization's statistics or for parameters.

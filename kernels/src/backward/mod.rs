@@ -1,4 +1,4 @@
-//! Backward pass: gradients of input, scale and bias.
+//! Backward pass: gradients of input, scale, bias and gate.
 //!
 //! Uses the partition and the strategies of the forward kernels. The modules:
 //!

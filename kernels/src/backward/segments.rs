@@ -2,7 +2,8 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{
-    AccessBlueprint, BackwardBlueprint, Execution, Level, RowSums, Team, Vectorization,
+    AccessBlueprint, BackwardBlueprint, Execution, GateBlueprint, Level, RowSums, Team,
+    Vectorization,
 };
 
 use crate::backward::element::{BackwardRow, TypedBackwardSource, params, segment_of_row};
@@ -31,6 +32,10 @@ fn segment_blueprint(blueprint: BackwardBlueprint) -> BackwardBlueprint {
         input: segment_access(blueprint.input),
         output_gradient: segment_access(blueprint.output_gradient),
         input_gradient: blueprint.input_gradient.map(segment_access),
+        gate: blueprint.gate.map(|gate| GateBlueprint {
+            access: segment_access(gate.access),
+            ..gate
+        }),
         scale: blueprint.scale.map(constant),
         bias: blueprint.bias.map(constant),
         ..blueprint

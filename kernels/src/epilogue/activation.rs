@@ -110,7 +110,7 @@ pub(super) fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 /// The polynomial has the relative error `T3(2 y - 3) / 99` with the Chebyshev polynomial `T3`, so at most 1/99. Each
 /// step squares it.
 #[cube]
-fn reciprocal<A: Float, N: Size>(y: Vector<A, N>) -> Vector<A, N> {
+pub(super) fn reciprocal<A: Float, N: Size>(y: Vector<A, N>) -> Vector<A, N> {
     let one = constant::<A, N>(1.0);
     let bytes = A::size();
     if comptime!(bytes == 8) {

@@ -3,9 +3,8 @@
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Activation, BackwardDesc, BackwardError, BackwardLaunch, BackwardPlan, BackwardProblem,
-    BackwardSchedule, Buffer, DType, Hardware, Kernel, LoadMode, ParamReduce, TensorDesc,
-    input_problem_on, sums_on,
+    BackwardDesc, BackwardError, BackwardLaunch, BackwardPlan, BackwardProblem, BackwardSchedule,
+    Buffer, DType, Hardware, Kernel, LoadMode, ParamReduce, TensorDesc, input_problem_on, sums_on,
 };
 
 use super::args::{
@@ -84,9 +83,10 @@ pub(crate) fn checked_backward(
     let accumulation = problem.dtype.accumulation();
     let (result, params) = (problem.output_dtype, problem.param_dtype);
     let dtypes = [problem.dtype, result, params, accumulation];
-    check_dtypes(client, dtypes.into_iter())?;
+    let of_gate = problem.gate.as_ref().map(|gate| gate.dtype);
+    check_dtypes(client, dtypes.into_iter().chain(of_gate))?;
     check_activation(client, problem.dtype, problem.activation)?;
-    check_buffers(desc, tensors)?;
+    check_buffers(desc, tensors, problem.reads_bias())?;
     Ok(problem)
 }
 
@@ -99,15 +99,14 @@ impl From<BackwardError> for LaunchError {
     }
 }
 
-fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), LaunchError> {
+fn check_buffers(
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
+    reads_bias: bool,
+) -> Result<(), LaunchError> {
     let norm = &desc.norm;
-    let gate = norm.residual.as_ref();
-    let gate = gate.filter(|_| norm.residual_place.is_gate());
-    // Read only for the derivative of an activation, or of a gate.
-    let bias = norm
-        .bias
-        .as_ref()
-        .filter(|_| norm.activation != Activation::Identity);
+    let gate = desc.gate();
+    let bias = norm.bias.as_ref().filter(|_| reads_bias);
     let pairs = [
         ("input", Some(&norm.input), Some(&tensors.input)),
         (
@@ -204,7 +203,7 @@ impl PlannedBackward {
             schedule,
             outputs,
         } = self;
-        check_buffers(desc, tensors)?;
+        check_buffers(desc, tensors, schedule.problem.reads_bias())?;
         let is_empty = schedule.problem.is_empty();
         let param = |desc: &TensorDesc| match is_empty {
             // The sum over no elements.

@@ -80,3 +80,10 @@ pub enum LaunchError {
         tensor: &'static str,
     },
 }
+
+impl LaunchError {
+    /// True if the device binds too few buffers to a kernel.
+    pub const fn lacks_bindings(&self) -> bool {
+        matches!(self, Self::Plan(PlanError::Bindings { .. }))
+    }
+}

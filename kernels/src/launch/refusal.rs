@@ -201,7 +201,8 @@ pub fn check_backward(client: &Client, desc: &BackwardDesc) -> Result<(), Refusa
         desc.validate()?;
         let norm = &desc.norm;
         let params = [&norm.scale, &norm.bias];
-        let params = params.into_iter().flatten().map(|param| param.dtype);
+        let params = params.into_iter().chain([&desc.gate_gradient]);
+        let params = params.flatten().map(|tensor| tensor.dtype);
         let dtype = norm.input.dtype;
         check_dtypes(
             client,

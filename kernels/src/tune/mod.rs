@@ -215,7 +215,7 @@ pub(crate) fn tune_backward(
     let optional = [
         desc.sum_gradient.as_ref(),
         desc.input_gradient.as_ref(),
-        desc.norm.residual.as_ref(),
+        desc.gate(),
         desc.gate_gradient.as_ref(),
     ];
     let moved = bytes * (2 + optional.into_iter().flatten().count());

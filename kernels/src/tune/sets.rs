@@ -102,6 +102,9 @@ pub(super) fn backward_sets(
         if desc.sum_gradient.is_some() {
             read.sum_gradient = result();
         }
+        if desc.gate().is_some_and(|gate| Some(gate) == gradient) {
+            read.gate = result();
+        }
         written(read)
     });
     let mut sets = vec![written(tensors.clone())];

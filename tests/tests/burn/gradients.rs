@@ -2,8 +2,8 @@
 //! differences in f64.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use cubenorm::nn::{GatedRmsNormConfig, GroupNormConfig};
-use cubenorm::{Activation, Epsilon, GateOptions, Lp, MeanVarianceOptions};
+use cubenorm::nn::GroupNormConfig;
+use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions};
 
 use crate::{activations, devices, difference, noise, values};
 
@@ -309,7 +309,7 @@ fn composed_gelu_tanh_has_a_slope_for_large_numbers() {
 }
 
 /// `y` and the gradients of `tensors`, by name, of the weighted sum of `y`.
-fn with_gradients<const D: usize>(
+pub(crate) fn with_gradients<const D: usize>(
     y: Tensor<D>,
     weights: &Tensor<D>,
     tensors: &[(&'static str, Tensor<D>)],
@@ -326,101 +326,15 @@ fn with_gradients<const D: usize>(
     all
 }
 
-fn assert_alike(context: &str, actual: &[(&str, Vec<f64>)], expected: &[(&str, Vec<f64>)]) {
+pub(crate) fn assert_alike(
+    context: &str,
+    actual: &[(&str, Vec<f64>)],
+    expected: &[(&str, Vec<f64>)],
+) {
     for ((name, actual), (_, expected)) in actual.iter().zip(expected) {
         let pairs = actual.iter().zip(expected);
         let off = pairs.map(|(a, e)| (a - e).abs()).fold(0.0, f64::max);
         assert!(off < 1e-4, "{context}: {name} is off by {off}");
-    }
-}
-
-#[test]
-fn gated_norms_agree_with_their_formulas() {
-    let shape = [3, 5, 24];
-    for (name, device) in devices() {
-        for (activation, act) in [
-            (
-                Activation::Silu,
-                burn::tensor::activation::silu as fn(Tensor<3>) -> Tensor<3>,
-            ),
-            (Activation::Sigmoid, burn::tensor::activation::sigmoid),
-        ] {
-            for (norm_before_gate, group_size) in [
-                (true, None),
-                (false, None),
-                (true, Some(8)),
-                (false, Some(8)),
-            ] {
-                let device = device.clone().autodiff();
-                let leaf = |seed| noise(shape, seed, &device).require_grad();
-                let gamma = || noise([24], 3, &device).require_grad();
-                let weights = noise(shape, 4, &device);
-                let size = group_size.unwrap_or(24);
-                let norm = |x: Tensor<3>| {
-                    let x = x.reshape([3, 5, 24 / size, size]);
-                    let square = (x.clone() * x.clone()).mean_dim(3) + 1e-3;
-                    (x / square.sqrt()).reshape(shape)
-                };
-                let (x, z, g) = (leaf(1), leaf(2), gamma());
-                let scale = g.clone().reshape([1, 1, 24]);
-                let y = match norm_before_gate {
-                    true => norm(x.clone()) * scale * act(z.clone()),
-                    false => norm(x.clone() * act(z.clone())) * scale,
-                };
-                let expected = with_gradients(y, &weights, &[("x", x), ("gate", z)], &g);
-
-                let config = GatedRmsNormConfig::new(24)
-                    .with_epsilon(1e-3)
-                    .with_norm_before_gate(norm_before_gate)
-                    .with_group_size(group_size)
-                    .with_activation(activation);
-                let mut layer = config.init(&device);
-                let (x, z, g) = (leaf(1), leaf(2), gamma());
-                layer.gamma = burn::module::Param::from_tensor(g.clone());
-                let y = layer.forward(x.clone(), z.clone());
-                let g = layer.gamma.val();
-                let tensors = [("x", x.clone()), ("gate", z.clone())];
-                let context = format!("{name} {activation:?} {norm_before_gate} {group_size:?}");
-                assert_alike(
-                    &context,
-                    &with_gradients(y, &weights, &tensors, &g),
-                    &expected,
-                );
-
-                // Without gradients all of it is one kernel.
-                let options = GateOptions::new()
-                    .with_epsilon(1e-3)
-                    .with_norm_before_gate(norm_before_gate)
-                    .with_group_size(group_size)
-                    .with_activation(activation);
-                let [x, z] = [x, z].map(Tensor::inner);
-                let y = cubenorm::gated_rms_norm(x, z, g.inner(), &options);
-                assert_alike(&context, &[("y alone", values(y))], &expected[..1]);
-            }
-        }
-    }
-}
-
-#[test]
-fn gated_layer_norm_agrees_with_its_formula() {
-    for (name, device) in devices() {
-        let (x, z) = (noise([6, 40], 1, &device), noise([6, 40], 2, &device));
-        let (gamma, beta) = (noise([40], 3, &device), noise([40], 4, &device));
-        for norm_before_gate in [true, false] {
-            let gate = burn::tensor::activation::silu(z.clone());
-            let norm = |x| cubenorm::layer_norm(x, gamma.clone(), beta.clone(), 1e-3);
-            let expected = match norm_before_gate {
-                true => norm(x.clone()) * gate,
-                false => norm(x.clone() * gate),
-            };
-            let options = GateOptions::new()
-                .with_epsilon(1e-3)
-                .with_norm_before_gate(norm_before_gate);
-            let (gamma, beta) = (gamma.clone(), beta.clone());
-            let actual = cubenorm::gated_layer_norm(x.clone(), z.clone(), gamma, beta, &options);
-            let off = difference(actual, expected);
-            assert!(off < 1e-5, "{name} {norm_before_gate} is off by {off}");
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod capture;
 mod errors;
 mod forward;
+mod gates;
 mod gradients;
 mod heads;
 mod invariance;

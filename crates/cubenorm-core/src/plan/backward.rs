@@ -18,8 +18,7 @@ use super::schedule::Schedule;
 use super::team::{Execution, Guards, Level, ParamLoads};
 use super::workload::Workload;
 use super::workspace::channel_sums;
-use crate::activation::ActivationKind;
-use crate::backward::{BackwardProblem, ColumnSums, Gate};
+use crate::backward::{BackwardProblem, ColumnSums};
 use crate::desc::Offset;
 use crate::dtype::DType;
 use crate::problem::Access;
@@ -136,12 +135,7 @@ fn blueprint(
 ) -> BackwardBlueprint {
     let access = |access: &Access| load_mode::access(access, work);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
-    // The activation's argument is needed only for its derivative.
-    let has_slope = problem.gate.is_none() && problem.activation.kind() != ActivationKind::Identity;
-    // The gradient of a late gate is a multiple of the value behind scale and bias.
-    let is_late = |gate: &Gate| gate.wants_gradient && !gate.is_of_input;
-    let reads_bias = has_slope || problem.gate.as_ref().is_some_and(is_late);
-    let reads_scale = problem.input_gradient.is_some() || has_slope;
+    let reads_scale = problem.input_gradient.is_some() || problem.has_slope();
     let has_segment = segment_sums::steps(problem, schedule).is_some();
     let mut input_gradient = optional(&problem.input_gradient);
     if let Some(gradient) = &mut input_gradient {
@@ -172,7 +166,7 @@ fn blueprint(
             true => problem.offset,
             false => Offset::ZERO,
         },
-        bias: optional(&problem.bias).filter(|_| reads_bias),
+        bias: optional(&problem.bias).filter(|_| problem.reads_bias()),
         adds_sum_gradient: problem.sum_gradient.is_some(),
         input_gradient,
         sums: match work.reduces {

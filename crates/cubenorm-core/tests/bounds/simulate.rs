@@ -637,14 +637,7 @@ pub(crate) fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Chec
             Buffer::InputGradient,
             desc.input_gradient.as_ref().map(|it| &it.layout),
         ),
-        (
-            Buffer::Gate,
-            (norm
-                .residual
-                .as_ref()
-                .filter(|_| norm.residual_place.is_gate()))
-            .map(|it| &it.layout),
-        ),
+        (Buffer::Gate, desc.gate().map(|gate| &gate.layout)),
         (
             Buffer::GateGradient,
             desc.gate_gradient.as_ref().map(|it| &it.layout),

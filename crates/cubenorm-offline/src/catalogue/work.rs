@@ -100,7 +100,7 @@ impl Work {
                     scale: optional(&desc.norm.scale),
                     bias: optional(&desc.norm.bias),
                     sum_gradient: optional(&desc.sum_gradient),
-                    gate: optional(&desc.norm.residual),
+                    gate: desc.gate().map(buffer),
                     ..BackwardTensors::new(buffer(&desc.norm.input), buffer(&desc.output_gradient))
                 };
                 launch_backward(client, desc, &tensors, choice)?;

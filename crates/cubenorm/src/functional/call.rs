@@ -145,12 +145,6 @@ impl Call {
                 device.check_forward(&self.desc(&self.spec, descs)?)
             }
             Route::Trained(forward) => {
-                let mut descs = descs;
-                if self.residual.is_some() && self.spec.residual_place.is_gate() {
-                    // The route leaves it out.
-                    self.desc(&self.spec, descs.clone())?.problem()?;
-                    descs.residual = None;
-                }
                 let desc = self.desc(&forward, descs.clone())?;
                 device.check_forward(&desc)?;
                 self.check_backward(&device, &desc, descs)
@@ -240,13 +234,7 @@ impl Call {
             variance: None,
             ..descs
         };
-        let desc = backward.desc(descs, dy, saved(forward), of_sum);
-        let checked = device.check_backward(&desc);
-        // Without two buffers for a gate the backend multiplies by it in operations of its own.
-        match is_gated && checked.is_err() {
-            true => device.check_backward(&desc.without_gate()),
-            false => checked,
-        }
+        device.check_backward(&backward.desc(descs, dy, saved(forward), of_sum))
     }
 
     /// Other backends compose the backward pass of their own operations.

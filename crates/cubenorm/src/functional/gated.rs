@@ -84,9 +84,9 @@ impl GateOptions {
 /// y = s / sqrt(mean(s^2) + epsilon) * gamma
 /// ```
 ///
-/// One kernel reads input and gate once and writes the result. In training one kernel more writes the gradients of input
-/// and gate. Both keep input and gate alone of that size. A device that binds fewer than 10 buffers multiplies the
-/// gradients in operations of its own.
+/// One kernel reads input and gate once and writes the result. In training it keeps these two, and one kernel more writes
+/// the gradients of both. If a device binds fewer buffers than that kernel has, at most 10, Burn's operations multiply by
+/// the gate.
 ///
 /// Source: `RMSNormGated` of [Mamba-2](https://arxiv.org/abs/2405.21060), and the output norm of Gated DeltaNet and
 /// Qwen3-Next.

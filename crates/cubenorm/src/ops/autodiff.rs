@@ -1,7 +1,7 @@
 //! Gradients: one autodiff node per normalization, whose forward and backward passes are the backend's own.
 //!
 //! The node keeps scale, bias, two numbers per row and, through Burn's checkpointing, the input. It keeps nothing else
-//! of the input's size. With a residual it keeps the sum instead of the input.
+//! of the input's size. With a residual it keeps the sum instead of the input, with a gate both input and gate.
 //!
 //! A node of Burn's graph has one output. If the sum is a result too, the normalization is a node without a gradient of
 //! its own, and each result is a node behind it: see [`OneResult`]. So is the rotation of query and key, which turns both

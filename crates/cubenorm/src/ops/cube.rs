@@ -137,7 +137,8 @@ impl NormBackend for CubeBackend {
             sum_gradient.into_option(),
             gate.into_option(),
         ];
-        let is_gated = tensors[6].is_some();
+        // A refused pass has reshaped and copied its tensors.
+        let gated = tensors[6].is_some().then(|| tensors.clone());
         match try_run(tensors, &spec) {
             Ok(gradients) => {
                 let [input, scale, bias, gate] = gradients.map(Optional::from);
@@ -148,11 +149,12 @@ impl NormBackend for CubeBackend {
                     gate,
                 }
             }
-            // A gate and its gradient are two buffers more than some devices bind.
-            Err(refused) if is_gated => {
-                portable::normalize_backward_gated::<Self>(operands_of(refused.tensors), &spec)
-            }
-            Err(refused) => panic!("{}", refused.error),
+            Err(refused) => match gated.filter(|_| refused.error.lacks_bindings()) {
+                Some(tensors) => {
+                    portable::normalize_backward_gated::<Self>(operands_of(tensors), &spec)
+                }
+                None => panic!("{}", refused.error),
+            },
         }
     }
 }
@@ -219,8 +221,13 @@ trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
     /// False if a later call is to prepare the pass again.
     fn is_settled(prepared: &Self::Prepared) -> bool;
 
-    /// The tensor whose shape and dtype an output has; None if it has its own.
+    /// The tensor whose shape an output has; None if it has its own.
     fn like(output: usize) -> Option<usize>;
+
+    /// The tensor whose dtype an output has.
+    fn dtype_like(output: usize) -> Option<usize> {
+        Self::like(output)
+    }
 
     /// Launches the pass.
     fn launch(
@@ -369,8 +376,9 @@ fn prepare<S: Pass<N>, const N: usize>(
     let (prepared, descs) = spec.prepare(client, descs, tensors, choice)?;
     let mut outputs = [const { None }; 4];
     for (at, desc) in descs.into_iter().enumerate() {
-        let like = S::like(at).and_then(|like| tensors[like].as_ref());
-        outputs[at] = desc.map(|desc| Output::new(desc, like));
+        let like = |like: Option<usize>| like.and_then(|like| tensors[like].as_ref());
+        let (shape, dtype) = (like(S::like(at)), like(S::dtype_like(at)));
+        outputs[at] = desc.map(|desc| Output::new(desc, shape, dtype));
     }
     let is_settled = S::is_settled(&prepared);
     let step = Arc::new(Step::Launch { prepared, outputs });
@@ -385,14 +393,14 @@ fn input<const N: usize>(tensors: &[Option<CubeTensor>; N]) -> &CubeTensor {
 }
 
 impl Output {
-    /// In the shape and dtype of another tensor, or as the kernels write it.
-    fn new(desc: TensorDesc, like: Option<&CubeTensor>) -> Self {
-        let shape = like.map(TensorMetadata::shape);
+    /// In the shape and dtype of other tensors, or as the kernels write it.
+    fn new(desc: TensorDesc, shape: Option<&CubeTensor>, dtype: Option<&CubeTensor>) -> Self {
+        let shape = shape.map(TensorMetadata::shape);
         let reshaped = match &shape {
             Some(shape) if shape[..] != desc.layout.shape[..] => desc.layout.reshaped(shape),
             _ => Some(desc.layout.clone()),
         };
-        let dtype = match like.map(|like| like.dtype) {
+        let dtype = match dtype.map(|like| like.dtype) {
             // Kernels do not tell the two apart.
             Some(flex32 @ burn::tensor::DType::Flex32) if desc.dtype == DType::F32 => flex32,
             _ => burn_dtype(desc.dtype),
@@ -690,6 +698,10 @@ impl Pass<7> for BackwardSpec {
         Some([0, 3, 4, 0][output])
     }
 
+    fn dtype_like(output: usize) -> Option<usize> {
+        Some([0, 3, 4, 6][output])
+    }
+
     fn launch(
         prepared: &PreparedBackward,
         client: &Client,
@@ -911,9 +923,10 @@ mod tests {
     use burn::backend::ops::FloatTensorOps;
     use burn::tensor::TensorData;
     use cubecl::future::block_on;
+    use cubenorm_core::{Activation, ResidualPlace};
 
     use super::*;
-    use crate::ops::Reduction;
+    use crate::ops::{Reduction, View};
 
     fn values(tensor: CubeTensor) -> Vec<f32> {
         let data = block_on(CubeBackend::float_into_data(tensor)).unwrap();
@@ -939,6 +952,63 @@ mod tests {
         assert_eq!(from_copy.shape(), Shape::from([4, 6]));
         for (a, b) in values(from_view.unwrap()).iter().zip(values(from_copy)) {
             assert!((a - b).abs() < 1e-5, "{a}, not {b}");
+        }
+    }
+
+    #[test]
+    fn a_gate_without_bindings_gives_the_same_gradients() {
+        let row = || CubeBackend::float_reshape(matrix(1, 8), Shape::from([8]));
+        let (x, z, dy) = (matrix(4, 8), matrix(4, 8), matrix(4, 8));
+        let z = CubeBackend::float_div_scalar(z, 8.0.into());
+        let (gamma, beta) = (Optional::Some(row()), Optional::Some(row()));
+        for place in [ResidualPlace::OutputGate, ResidualPlace::InputGate] {
+            let spec = NormSpec {
+                activation: Activation::Silu,
+                residual_place: place,
+                view: Some(View {
+                    input: Shape::from([4, 2, 4]),
+                    params: Shape::from([1, 2, 4]),
+                }),
+                ..NormSpec::new([2], Reduction::MeanVariance, 1e-3)
+            };
+            let forward = Operands {
+                residual: Optional::Some(z.clone()),
+                scale: gamma.clone(),
+                bias: beta.clone(),
+                ..Operands::new(x.clone())
+            };
+            let kept = NormSpec {
+                written_statistics: Some(WrittenStatistics::MeanRstd),
+                ..spec.clone()
+            };
+            let operands = BackwardOperands {
+                input: x.clone(),
+                output_gradient: dy.clone(),
+                saved: CubeBackend::normalize(forward, kept).statistics,
+                scale: gamma.clone(),
+                bias: beta.clone(),
+                sum_gradient: Optional::None,
+                gate: Optional::Some(z.clone()),
+            };
+            let spec = BackwardSpec {
+                norm: spec,
+                wants_input: true,
+                wants_scale: true,
+                wants_bias: true,
+                wants_gate: true,
+            };
+            let gradients = |of: Gradients<CubeBackend>| {
+                let all = [of.input, of.scale, of.bias, of.gate];
+                all.map(|it| it.into_option().expect("it is wanted"))
+            };
+            let composed = portable::normalize_backward_gated(operands.clone(), &spec);
+            let fused = CubeBackend::normalize_backward(operands, spec);
+            for (a, b) in gradients(fused).into_iter().zip(gradients(composed)) {
+                assert_eq!(a.shape(), b.shape());
+                for (a, b) in values(a).iter().zip(values(b)) {
+                    assert!((a - b).abs() < 1e-3 * (1.0 + b.abs()), "{a}, not {b}");
+                }
+            }
         }
     }
 

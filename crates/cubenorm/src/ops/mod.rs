@@ -84,7 +84,7 @@ pub trait NormBackend: Backend {
         spec: QuantizedSpec,
     ) -> QuantizedParts<Self>;
 
-    /// Gradients of input, scale and bias from the gradient of the output, see [`BackwardSpec`].
+    /// Gradients of input, scale, bias and gate from the gradient of the output, see [`BackwardSpec`].
     #[fusion(meta = gradients_meta)]
     fn normalize_backward(
         #[extension_type] operands: BackwardOperands<Self>,

@@ -642,36 +642,41 @@ pub(super) fn normalize_backward<B: Backend>(
 }
 
 /// [`NormBackend::normalize_backward`](super::NormBackend::normalize_backward) with a gate, of one without and a
-/// backend's own operations.
+/// backend's own operations. Each gradient is rounded once.
+#[cfg(any(feature = "cube", feature = "flex"))]
 pub(super) fn normalize_backward_gated<B: NormBackend>(
     operands: BackwardOperands<B>,
     spec: &BackwardSpec,
 ) -> Gradients<B> {
     let activation = spec.norm.activation;
     let is_early = spec.norm.residual_place.is_in_front();
-    let norm = spec.norm.without_gate();
-    let BackwardOperands {
-        input,
-        output_gradient,
-        saved,
-        scale,
-        bias,
-        gate,
-        ..
-    } = operands;
-    let gate = gate.into_option().expect("the gate is there");
-    let times_gate = |value| gated::<B>(value, gate.clone(), activation);
-    let (seen, dy) = match is_early {
-        true => (times_gate(input.clone()), output_gradient.clone()),
-        false => (input.clone(), times_gate(output_gradient.clone())),
+    let norm = NormSpec {
+        output_dtype: None,
+        ..spec.norm.without_gate()
+    };
+    let gate = operands.gate.into_option().expect("the gate is there");
+    let (dtype, of_gate) = (operands.input.dtype(), gate.dtype());
+    let [scale, bias] = [operands.scale, operands.bias].map(Optional::into_option);
+    let of_params = [&scale, &bias].map(|param| param.as_ref().map(TensorMetadata::dtype));
+    let [scale, bias] = [scale, bias].map(|param| param.map(widen::<B>));
+    let (input, dy, gate) = (
+        widen::<B>(operands.input),
+        widen::<B>(operands.output_gradient),
+        widen::<B>(gate),
+    );
+    let factor = activate::<B>(gate.clone(), activation);
+    let times_gate = |value| B::float_mul(value, factor.clone());
+    let (seen, above) = match is_early {
+        true => (times_gate(input.clone()), dy.clone()),
+        false => (input.clone(), times_gate(dy.clone())),
     };
     let gradients = B::normalize_backward(
         BackwardOperands {
             input: seen,
-            output_gradient: dy,
-            saved,
-            scale: scale.clone(),
-            bias: bias.clone(),
+            output_gradient: above,
+            saved: operands.saved,
+            scale: scale.clone().into(),
+            bias: bias.clone().into(),
             sum_gradient: Optional::None,
             gate: Optional::None,
         },
@@ -682,29 +687,34 @@ pub(super) fn normalize_backward_gated<B: NormBackend>(
         },
     );
     let passed = gradients.input.into_option();
-    let of_gate = passed.clone().filter(|_| spec.wants_gate).map(|passed| {
-        let (value, factor) = match is_early {
-            true => (input, passed),
+    let gate_gradient = passed.clone().filter(|_| spec.wants_gate).map(|passed| {
+        let product = match is_early {
+            true => B::float_mul(input, passed),
             false => {
                 let operands = Operands {
-                    scale,
-                    bias,
+                    scale: scale.into(),
+                    bias: bias.into(),
                     ..Operands::new(input)
                 };
-                (B::normalize(operands, norm).output, output_gradient)
+                B::float_mul(B::normalize(operands, norm).output, dy)
             }
         };
-        let product = B::float_mul(widen::<B>(value), widen::<B>(factor));
-        let slope = slope::<B>(widen::<B>(gate.clone()), activation);
-        cast_to::<B>(B::float_mul(product, slope), gate.dtype())
+        let gradient = B::float_mul(product, slope::<B>(gate, activation));
+        cast_to::<B>(gradient, of_gate)
     });
+    let input_gradient = passed.map(|passed| match is_early {
+        true => times_gate(passed),
+        false => passed,
+    });
+    let of_param = |gradient: Optional<B>, dtype: Option<DType>| {
+        let gradient = gradient.into_option().zip(dtype);
+        gradient.map(|(gradient, dtype)| cast_to::<B>(gradient, dtype))
+    };
     Gradients {
-        input: match is_early {
-            true => passed.map(times_gate).into(),
-            false => passed.into(),
-        },
-        gate: of_gate.into(),
-        ..gradients
+        input: input_gradient.map(|dx| cast_to::<B>(dx, dtype)).into(),
+        scale: of_param(gradients.scale, of_params[0]).into(),
+        bias: of_param(gradients.bias, of_params[1]).into(),
+        gate: gate_gradient.into(),
     }
 }
 
@@ -770,6 +780,7 @@ fn input_gradient<B: Backend>(
 }
 
 /// Slope of an activation, by the formula of the kernels.
+#[cfg(any(feature = "cube", feature = "flex"))]
 fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B> {
     let scale = |x: FloatTensor<B>, by: f64| B::float_mul_scalar(x, by.into());
     let offset = |x: FloatTensor<B>, by: f64| B::float_add_scalar(x, by.into());

@@ -81,6 +81,7 @@ impl NormSpec {
     }
 
     /// The same without its gate, which takes the activation along.
+    #[cfg(any(feature = "cube", feature = "flex"))]
     pub(crate) fn without_gate(&self) -> Self {
         Self {
             residual_place: ResidualPlace::Input,
