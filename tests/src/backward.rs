@@ -82,12 +82,6 @@ impl BackwardCase {
         }
     }
 
-    /// The same without a buffer for the bias.
-    pub fn without_bias(mut self) -> Self {
-        self.forward.bias = None;
-        self
-    }
-
     /// The gradients of a description, for random data.
     pub fn of(desc: BackwardDesc, seed: u64) -> Self {
         let random = |tensor: &TensorDesc, seed: u64| {

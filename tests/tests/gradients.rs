@@ -5,7 +5,9 @@ use cubenorm_core::{
     ResidualPlace, RowBuffering, Staging, StagingPreference, Statistics, Strategy, StrategyChoice,
     TensorDesc, sums_on,
 };
-use cubenorm_kernels::{hardware, plan_backward_for, supports};
+use cubenorm_kernels::{
+    BackwardTensors, LaunchError, hardware, launch_backward, plan_backward_for, supports,
+};
 use cubenorm_tests::activations::activations;
 use cubenorm_tests::backward::{ActualGradients, BackwardCase};
 use cubenorm_tests::case::noise;
@@ -194,10 +196,19 @@ fn the_gradient_of_a_late_gate_reads_the_bias() {
             let desc = norm(&[3, 16], &[1], Statistics::MeanVariance, DType::F32);
             let gate = TensorDesc::contiguous([3, 16], DType::F32);
             let desc = with_params(desc, &[16], &[16]).with_residual(gate);
-            let case = BackwardCase::new(desc.with_residual_place(place), 5).without_bias();
-            let result = case.run(&device, StrategyChoice::Inferred);
-            let is_read = place == ResidualPlace::OutputGate;
-            assert_eq!(result.is_err(), is_read, "{}", device.name);
+            let desc = BackwardDesc::new(desc.with_residual_place(place));
+            let buffer = || device.client.create_from_slice(&[0; 4 * 3 * 16]);
+            let tensors = BackwardTensors {
+                saved: Some(buffer()),
+                scale: Some(buffer()),
+                gate: Some(buffer()),
+                ..BackwardTensors::new(buffer(), buffer())
+            };
+            let analytic = StrategyChoice::Inferred;
+            let refused = launch_backward(&device.client, &desc, &tensors, analytic).err();
+            let missing = LaunchError::Missing { tensor: "bias" };
+            let is_late = place == ResidualPlace::OutputGate;
+            assert_eq!(refused, is_late.then_some(missing), "{}", device.name);
         }
     }
 }
