@@ -220,8 +220,6 @@ pub(crate) struct Element<A: Float, N: Size> {
     pub(crate) dz: Vector<A, N>,
     /// Gradient before the scale (`wdy`).
     pub(crate) wdy: Vector<A, N>,
-    /// The gate. An absent one is 0 and unused.
-    pub(crate) gate: Vector<A, N>,
 }
 
 /// Scale with its offset, and bias of a step. Absent parameters are 0 and unused.
@@ -267,31 +265,38 @@ pub(crate) fn bias<T: Types>(
     param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, vectorization)
 }
 
-/// Input and output gradient of a step, in the accumulation type or their storage types.
+/// Input, output gradient and gate of a step, in the accumulation type or their storage types.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Step<E: Float, D: Float, N: Size> {
+pub(crate) struct Step<E: Float, D: Float, G: Float, N: Size> {
     pub(crate) input: Vector<E, N>,
     /// Output gradient (`dy`).
     pub(crate) dy: Vector<D, N>,
+    /// Gate. An absent one is 0 and unused.
+    pub(crate) gate: Vector<G, N>,
 }
+
+/// [`Step`] in the accumulation type of a kernel.
+pub(crate) type WideStep<T> =
+    Step<<T as Types>::A, <T as Types>::A, <T as Types>::A, <T as Types>::N>;
 
 /// A step of these vectors.
 #[cube]
-pub(crate) fn step<E: Float, D: Float, N: Size>(
+pub(crate) fn step<E: Float, D: Float, G: Float, N: Size>(
     input: Vector<E, N>,
     dy: Vector<D, N>,
-) -> Step<E, D, N> {
-    Step::<E, D, N> { input, dy }
+    gate: Vector<G, N>,
+) -> Step<E, D, G, N> {
+    Step::<E, D, G, N> { input, dy, gate }
 }
 
 /// Loads a step.
 #[cube]
-pub(crate) fn read_step<T: Types, E: Float, D: Float>(
+pub(crate) fn read_step<T: Types, E: Float, D: Float, G: Float>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Step<E, D, T::N> {
+) -> Step<E, D, G, T::N> {
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.input);
     let input =
@@ -304,13 +309,17 @@ pub(crate) fn read_step<T: Types, E: Float, D: Float>(
         access,
         vectorization,
     );
-    Step::<E, D, T::N> { input, dy }
+    Step::<E, D, G, T::N> {
+        input,
+        dy,
+        gate: gate_of_step::<T, G>(source, row, step, blueprint),
+    }
 }
 
 /// Recomputes the normalized value of a step, and its gradients.
 #[cube]
 pub(crate) fn element<T: Types>(
-    read: &Step<T::A, T::A, T::N>,
+    read: &WideStep<T>,
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     params: &Params<T::A, T::N>,
@@ -320,8 +329,7 @@ pub(crate) fn element<T: Types>(
 ) -> Element<T::A, T::N> {
     let vectorization = comptime!(blueprint.team.lanes());
     let kind = comptime!(blueprint.statistics);
-    let gate = gate_of_step::<T>(source, row, step, blueprint);
-    let read = gated::<T>(read, gate, scalars, blueprint);
+    let read = gated::<T>(read, scalars, blueprint);
     let (input, dy) = (read.input, read.dy);
     let access = comptime!(blueprint.saved);
     let mean =
@@ -361,6 +369,5 @@ pub(crate) fn element<T: Types>(
         rstd,
         dz,
         wdy,
-        gate,
     }
 }

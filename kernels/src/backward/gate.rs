@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, BackwardBlueprint};
 
-use crate::backward::element::{BackwardRow, Element, Params, Step, TypedBackwardSource, step};
+use crate::backward::element::{BackwardRow, Element, Params, TypedBackwardSource, WideStep, step};
 use crate::backward::io::Bound;
 use crate::epilogue::{Scalars, activate, slope};
 use crate::memory::access::{load, store};
@@ -16,19 +16,19 @@ pub(crate) fn gate_access(blueprint: &BackwardBlueprint) -> Option<AccessBluepri
 
 /// Loads a step of the gate. An absent one is 0.
 #[cube]
-pub(crate) fn gate_of_step<T: Types>(
+pub(crate) fn gate_of_step<T: Types, G: Float>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Vector<T::A, T::N> {
+) -> Vector<G, T::N> {
     if comptime!(blueprint.gate.is_none()) {
-        Vector::<T::A, T::N>::new(T::A::new(0.0))
+        Vector::<G, T::N>::new(G::new(0.0))
     } else {
         let access = comptime!(gate_access(&blueprint).unwrap());
         let vectorization = comptime!(blueprint.team.lanes());
         let tensor = source.gate.as_ref().unwrap();
-        load::<T::O, T::Mean, T::A, T::N>(tensor, row.gate, step, access, vectorization)
+        load::<T::O, T::Mean, G, T::N>(tensor, row.gate, step, access, vectorization)
     }
 }
 
@@ -47,20 +47,19 @@ fn times_gate<T: Types>(
 /// A step of what is normalized, and of its output's gradient: one of the two is multiplied by the gate.
 #[cube]
 pub(crate) fn gated<T: Types>(
-    read: &Step<T::A, T::A, T::N>,
-    gate: Vector<T::A, T::N>,
+    read: &WideStep<T>,
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Step<T::A, T::A, T::N> {
-    if comptime!(blueprint.gate.is_none()) {
-        step::<T::A, T::A, T::N>(read.input, read.dy)
-    } else if comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input)) {
-        let input = times_gate::<T>(read.input, gate, scalars, blueprint);
-        step::<T::A, T::A, T::N>(input, read.dy)
-    } else {
-        let dy = times_gate::<T>(read.dy, gate, scalars, blueprint);
-        step::<T::A, T::A, T::N>(read.input, dy)
+) -> WideStep<T> {
+    let (mut input, mut dy) = (read.input, read.dy);
+    if comptime!(blueprint.gate.is_some()) {
+        if comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input)) {
+            input = times_gate::<T>(input, read.gate, scalars, blueprint);
+        } else {
+            dy = times_gate::<T>(dy, read.gate, scalars, blueprint);
+        }
     }
+    step::<T::A, T::A, T::A, T::N>(input, dy, read.gate)
 }
 
 /// Writes the gradient of the gate, if it is wanted. Returns the gradient of the input from that of what is normalized.
@@ -68,7 +67,7 @@ pub(crate) fn gated<T: Types>(
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn pass_gate<T: Types>(
     passed: Vector<T::A, T::N>,
-    read: &Step<T::A, T::A, T::N>,
+    read: &WideStep<T>,
     element: &Element<T::A, T::N>,
     params: &Params<T::A, T::N>,
     output: usize,
@@ -79,7 +78,7 @@ pub(crate) fn pass_gate<T: Types>(
     if comptime!(blueprint.gate.is_none()) {
         passed
     } else {
-        let gate = element.gate;
+        let gate = read.gate;
         let is_of_input = comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input));
         if comptime!(blueprint.writes_gate_gradient()) {
             let of_product = if is_of_input {

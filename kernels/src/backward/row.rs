@@ -92,7 +92,7 @@ pub(crate) fn read_row<T: Types>(
         let step = step_to_load(i, &share, partition.steps, team);
         staged.set(
             i,
-            &read_step::<T, T::F, T::R>(source, &row, step, blueprint),
+            &read_step::<T, T::F, T::R, T::O>(source, &row, step, blueprint),
         );
     }
 }

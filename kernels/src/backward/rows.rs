@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, RowBuffering, Staging};
 
 use crate::backward::correction::correction;
-use crate::backward::element::{BackwardRow, Step, TypedBackwardSource, backward_row};
+use crate::backward::element::{BackwardRow, TypedBackwardSource, WideStep, backward_row};
 use crate::backward::io::{Bound, write_rows};
 use crate::backward::param_partials::{add_nothing, part_of_columns};
 use crate::backward::row::{found_row, publish_round, read_row, share_of_item};
@@ -318,7 +318,7 @@ fn apply_staged<T: Types>(
         let begin = comptime!(first * together);
         let end = comptime!(vectors.min(begin + together));
         // Issues the loads before any store, since loads must not be reordered across stores.
-        let mut reads = Sequence::<Sequence<Step<T::A, T::A, T::N>>>::new();
+        let mut reads = Sequence::<Sequence<WideStep<T>>>::new();
         #[unroll]
         for i in begin..end {
             if comptime!(blueprint.row.reloads()) {
@@ -326,7 +326,7 @@ fn apply_staged<T: Types>(
                 let sources = &unit_rows.sources;
                 reads.push(read_steps::<T>(bound.source, sources, step, blueprint));
             } else {
-                let mut staged = Sequence::<Step<T::A, T::A, T::N>>::new();
+                let mut staged = Sequence::<WideStep<T>>::new();
                 staged.push(buffers.row.get(i));
                 reads.push(staged);
             }

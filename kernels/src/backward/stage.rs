@@ -208,34 +208,41 @@ pub(crate) fn staged_params<T: Types>(
 
 /// A unit's slice of a row in its storage type, and the saved statistics of the row.
 #[derive(CubeType)]
-pub(crate) struct StagedRow<F: Float, R: Float, A: Float, N: Size> {
+pub(crate) struct StagedRow<F: Float, R: Float, O: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
     dy: ComptimeOption<Array<Vector<R, N>>>,
+    gate: ComptimeOption<Array<Vector<O, N>>>,
     saved: ComptimeOption<Array<A>>,
 }
 
 /// [`StagedRow`] for the types of a kernel.
 pub(crate) type TypedStagedRow<T> =
-    StagedRow<<T as Types>::F, <T as Types>::R, <T as Types>::A, <T as Types>::N>;
+    StagedRow<<T as Types>::F, <T as Types>::R, <T as Types>::O, <T as Types>::A, <T as Types>::N>;
 
 #[cube]
-impl<F: Float, R: Float, A: Float, N: Size> StagedRow<F, R, A, N> {
+impl<F: Float, R: Float, O: Float, A: Float, N: Size> StagedRow<F, R, O, A, N> {
     /// Allocates uninitialised space for a row if `is_wanted`.
     pub(crate) fn new(
         #[comptime] is_wanted: bool,
         #[comptime] blueprint: BackwardBlueprint,
     ) -> Self {
         if comptime!(!is_wanted) {
-            StagedRow::<F, R, A, N> {
+            StagedRow::<F, R, O, A, N> {
                 inputs: ComptimeOption::new_None(),
                 dy: ComptimeOption::new_None(),
+                gate: ComptimeOption::new_None(),
                 saved: ComptimeOption::new_None(),
             }
         } else {
             let vectors = comptime!(blueprint.staged_vectors());
-            StagedRow::<F, R, A, N> {
+            StagedRow::<F, R, O, A, N> {
                 inputs: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
                 dy: ComptimeOption::new_Some(Array::<Vector<R, N>>::new(vectors)),
+                gate: if comptime!(blueprint.gate.is_some()) {
+                    ComptimeOption::new_Some(Array::<Vector<O, N>>::new(vectors))
+                } else {
+                    ComptimeOption::new_None()
+                },
                 saved: if comptime!(blueprint.row.is_ahead()) {
                     ComptimeOption::new_Some(Array::<A>::new(2usize))
                 } else {
@@ -246,16 +253,25 @@ impl<F: Float, R: Float, A: Float, N: Size> StagedRow<F, R, A, N> {
     }
 
     /// Reads the `i`th step, converted to the accumulation type.
-    pub(crate) fn get(&self, #[comptime] i: usize) -> Step<A, A, N> {
-        step::<A, A, N>(
+    pub(crate) fn get(&self, #[comptime] i: usize) -> Step<A, A, A, N> {
+        let gate = if comptime!(self.gate.is_some()) {
+            Vector::cast_from(self.gate.as_ref().unwrap()[i])
+        } else {
+            Vector::new(A::new(0.0))
+        };
+        step::<A, A, A, N>(
             Vector::cast_from(self.inputs.as_ref().unwrap()[i]),
             Vector::cast_from(self.dy.as_ref().unwrap()[i]),
+            gate,
         )
     }
 
-    pub(crate) fn set(&mut self, #[comptime] i: usize, step: &Step<F, R, N>) {
+    pub(crate) fn set(&mut self, #[comptime] i: usize, step: &Step<F, R, O, N>) {
         self.inputs.as_mut().unwrap()[i] = step.input;
         self.dy.as_mut().unwrap()[i] = step.dy;
+        if comptime!(self.gate.is_some()) {
+            self.gate.as_mut().unwrap()[i] = step.gate;
+        }
     }
 
     /// Saved statistics of the row.
@@ -279,6 +295,9 @@ impl<F: Float, R: Float, A: Float, N: Size> StagedRow<F, R, A, N> {
         for i in 0..comptime!(blueprint.staged_vectors()) {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];
             self.dy.as_mut().unwrap()[i] = other.dy.as_ref().unwrap()[i];
+            if comptime!(self.gate.is_some()) {
+                self.gate.as_mut().unwrap()[i] = other.gate.as_ref().unwrap()[i];
+            }
         }
         self.set_saved(&other.saved());
     }

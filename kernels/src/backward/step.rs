@@ -5,7 +5,7 @@ use cubenorm_core::{BackwardBlueprint, Level};
 
 use crate::backward::correction::{Correction, passed_back};
 use crate::backward::element::{
-    BackwardRow, Element, Params, Step, TypedBackwardSource, element, params, read_step,
+    BackwardRow, Element, Params, TypedBackwardSource, WideStep, element, params, read_step,
 };
 use crate::backward::gate::pass_gate;
 use crate::backward::io::{Bound, store_gradient};
@@ -79,7 +79,7 @@ pub(crate) fn pass_steps<T: Types>(
         while done + comptime!(ahead - 1) < share.count {
             let begin = share.begin + done * size;
             // Issues the loads before any store, since loads must not be reordered across stores.
-            let mut several = Sequence::<Sequence<Step<T::A, T::A, T::N>>>::new();
+            let mut several = Sequence::<Sequence<WideStep<T>>>::new();
             #[unroll]
             for j in 0..ahead {
                 let step = begin + j * size;
@@ -109,7 +109,7 @@ pub(crate) fn pass_steps<T: Types>(
 /// Backward pass of a step. Adds to the sums of its columns.
 #[cube]
 fn pass_step<T: Types>(
-    reads: &Sequence<Step<T::A, T::A, T::N>>,
+    reads: &Sequence<WideStep<T>>,
     unit_rows: &UnitRows<T::A, T::N>,
     step: usize,
     part: &ColumnPart,
@@ -134,11 +134,11 @@ pub(crate) fn read_steps<T: Types>(
     sources: &Sequence<BackwardRow<T::A, T::N>>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Sequence<Step<T::A, T::A, T::N>> {
-    let mut reads = Sequence::<Step<T::A, T::A, T::N>>::new();
+) -> Sequence<WideStep<T>> {
+    let mut reads = Sequence::<WideStep<T>>::new();
     #[unroll]
     for r in 0..blueprint.rows_per_unit {
-        reads.push(read_step::<T, T::A, T::A>(
+        reads.push(read_step::<T, T::A, T::A, T::A>(
             source,
             sources.index(r),
             step,
@@ -152,7 +152,7 @@ pub(crate) fn read_steps<T: Types>(
 /// rows.
 #[cube]
 pub(crate) fn write_step<T: Types>(
-    reads: &Sequence<Step<T::A, T::A, T::N>>,
+    reads: &Sequence<WideStep<T>>,
     unit_rows: &UnitRows<T::A, T::N>,
     shared: &Params<T::A, T::N>,
     step: usize,
@@ -184,7 +184,7 @@ pub(crate) fn write_step<T: Types>(
 /// Writes the input gradient of a step of one row.
 #[cube]
 fn write_row_step<T: Types>(
-    reads: &Sequence<Step<T::A, T::A, T::N>>,
+    reads: &Sequence<WideStep<T>>,
     unit_rows: &UnitRows<T::A, T::N>,
     #[comptime] r: usize,
     shared: &Params<T::A, T::N>,

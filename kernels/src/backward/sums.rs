@@ -79,7 +79,7 @@ pub(crate) fn sum_up_tail<T: Types>(
 ) -> Moments<T::A, T::N> {
     let step = 0usize.runtime();
     let params = params::<T>(source, row, step, blueprint);
-    let read = read_step::<T, T::A, T::A>(source, row, step, blueprint);
+    let read = read_step::<T, T::A, T::A, T::A>(source, row, step, blueprint);
     let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
     let gradient = lanes_from::<T::A, T::N>(summed::<T::A, T::N>(&element, blueprint), from);
     Moments::<T::A, T::N> {
@@ -130,7 +130,7 @@ impl<'a, T: Types> AddStep<T::A, T::N> for Gradients<'a, T> {
         for r in 0..comptime!(blueprint.rows_per_unit) {
             let row = self.rows.index(r);
             let params = params_of::<T>(source, row, &shared, step, blueprint);
-            let read = read_step::<T, T::A, T::A>(source, row, step, blueprint);
+            let read = read_step::<T, T::A, T::A, T::A>(source, row, step, blueprint);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             let gradient = if comptime!(blueprint.team.has_tail()) {
@@ -277,7 +277,7 @@ fn sum_up_in_order<T: Types>(
         if i < share.count {
             let step = share.begin + i * size;
             let params = params::<T>(source, row, step, blueprint);
-            let read = read_step::<T, T::A, T::A>(source, row, step, blueprint);
+            let read = read_step::<T, T::A, T::A, T::A>(source, row, step, blueprint);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             plain += gradient;

@@ -144,7 +144,7 @@ impl<'a, T: Types> AddStep<T::A, T::N> for TileGradients<'a, T> {
         for r in 0..comptime!(blueprint.rows_per_unit) {
             let row = self.rows.get(r);
             let params = params::<T>(source, &row, step, blueprint);
-            let read = read_step::<T, T::A, T::A>(source, &row, step, blueprint);
+            let read = read_step::<T, T::A, T::A, T::A>(source, &row, step, blueprint);
             let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             sums.plain[r] += gradient;
@@ -290,7 +290,7 @@ fn write_step<T: Types>(
     for r in 0..blueprint.rows_per_unit {
         let (row, source, scalars) = (rows.get(r), bound.source, bound.scalars);
         let params = params::<T>(source, &row, step, blueprint);
-        let read = read_step::<T, T::A, T::A>(source, &row, step, blueprint);
+        let read = read_step::<T, T::A, T::A, T::A>(source, &row, step, blueprint);
         let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
         if comptime!(blueprint.input_gradient.is_some()) {
             let passed = passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);

@@ -38,7 +38,7 @@ pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> Ro
     let of_vector = if is_column { 1 } else { schedule.team.vector };
     let sums = in_registers * of_vector * work.column_sums;
     let sums = sums * work.accumulation() / 4;
-    let row = 2 * columns * work.dtype.size() / 4;
+    let row = work.reads * columns * work.dtype.size() / 4;
     let units = (schedule.team.size() * schedule.team.columns()) as usize;
     let fits = |numbers: usize| numbers * units <= STAGED_OF_CUBE;
     // Two sums leave no registers for the next row.
@@ -95,9 +95,9 @@ pub(in crate::plan) fn staged_scale(
     let columns = sums * work.accumulation() + vectors * work.param_dtype.size();
     let units = schedule.team.size() as usize;
     let merged = merged_of_cube(work, schedule.team.size(), hardware);
-    // Two buffers of two tensors, and the scale as a fifth. An f32 scale of f16/bf16 rows is larger
+    // Two buffers of all tensors, and the scale as one more. An f32 scale of f16/bf16 rows is larger
     // than that.
-    let numbers = 5 * vectors * schedule.team.vector * work.dtype.size() / 4;
+    let numbers = (2 * work.reads + 1) * vectors * schedule.team.vector * work.dtype.size() / 4;
     let has_room = schedule.team.size() < CROWDED
         && work.param_dtype.size() <= work.dtype.size()
         && numbers * schedule.team.size() as usize <= ROWS_AND_SCALE;
