@@ -38,7 +38,7 @@ pub(crate) struct BackwardSource<
 }
 
 /// [`BackwardSource`] for the types of a kernel. The output gradient takes the residual's
-/// place, the gate that of output and mean.
+/// place, the gate has the output's type and the mean's width.
 pub(crate) type TypedBackwardSource<T> = BackwardSource<
     <T as Types>::F,
     <T as Types>::R,

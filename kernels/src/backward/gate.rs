@@ -44,25 +44,26 @@ fn times_gate<T: Types>(
     value * activate::<T::A, T::N>(gate, alpha, beta, blueprint.activation)
 }
 
-/// A step of what is normalized, and of its output's gradient: one of the two is multiplied by the gate.
+/// A step whose input or output gradient is multiplied by the gate.
 #[cube]
 pub(crate) fn gated<T: Types>(
     read: &WideStep<T>,
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> WideStep<T> {
-    let (mut input, mut dy) = (read.input, read.dy);
-    if comptime!(blueprint.gate.is_some()) {
-        if comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input)) {
-            input = times_gate::<T>(input, read.gate, scalars, blueprint);
-        } else {
-            dy = times_gate::<T>(dy, read.gate, scalars, blueprint);
-        }
+    let gate = read.gate;
+    if comptime!(blueprint.gate.is_none()) {
+        step::<T::A, T::A, T::A, T::N>(read.input, read.dy, gate)
+    } else if comptime!(blueprint.gate.is_some_and(|gate| gate.is_of_input)) {
+        let input = times_gate::<T>(read.input, gate, scalars, blueprint);
+        step::<T::A, T::A, T::A, T::N>(input, read.dy, gate)
+    } else {
+        let dy = times_gate::<T>(read.dy, gate, scalars, blueprint);
+        step::<T::A, T::A, T::A, T::N>(read.input, dy, gate)
     }
-    step::<T::A, T::A, T::A, T::N>(input, dy, read.gate)
 }
 
-/// Writes the gradient of the gate, if it is wanted. Returns the gradient of the input from that of what is normalized.
+/// Writes the gradient of the gate, if it is wanted. Returns the gradient of the input: `passed`, multiplied by an input's gate.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn pass_gate<T: Types>(

@@ -134,7 +134,7 @@ fn fused(operands: Operands, norm_before_gate: bool, size: usize) -> Tensor<2> {
     cubenorm::gated_layer_norm(x, z, gamma, beta, &options)
 }
 
-/// The output and the gradients of those of input, gate and parameters that are tracked. The gate is transposed.
+/// The output, and the gradient of each tracked tensor. The gate is transposed.
 fn trained(
     norm: fn(Operands, bool, usize) -> Tensor<2>,
     case: (bool, usize),

@@ -94,7 +94,7 @@ gradient_operator! {
     /// OutputBiasGradient = sum(InputGradient)
     /// ```
     ///
-    /// Sums are over the dimensions where `ScaleTensor` has size 1.
+    /// Sums are over the dimensions along which `ScaleTensor` has size 1.
     ///
     /// Source: [the operator's page](https://learn.microsoft.com/windows/win32/api/directml/ns-directml-dml_batch_normalization_grad_operator_desc).
     ///
@@ -126,8 +126,8 @@ gradient_operator! {
     /// OutputGradient = rstd * (g - mean(g) - normalized * mean(g * normalized))
     /// ```
     ///
-    /// Sums are over the dimensions where `ScaleTensor` has size 1. Means are over the
-    /// dimensions where `MeanTensor` has size 1.
+    /// Sums are over the dimensions along which `ScaleTensor` has size 1. Means are over the
+    /// dimensions along which `MeanTensor` has size 1.
     ///
     /// Source: [the operator's page](https://learn.microsoft.com/windows/win32/api/directml/ns-directml-dml_batch_normalization_training_grad_operator_desc).
     BatchNormalizationTrainingGrad, "BATCH_NORMALIZATION_TRAINING_GRAD", true

@@ -119,6 +119,9 @@ impl NormBackend for CubeBackend {
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
+        // A refused pass has reshaped and copied its tensors.
+        let has_gate = operands.gate.as_option().is_some();
+        let gated = has_gate.then(|| operands.clone());
         let BackwardOperands {
             input,
             output_gradient,
@@ -137,8 +140,6 @@ impl NormBackend for CubeBackend {
             sum_gradient.into_option(),
             gate.into_option(),
         ];
-        // A refused pass has reshaped and copied its tensors.
-        let gated = tensors[6].is_some().then(|| tensors.clone());
         match try_run(tensors, &spec) {
             Ok(gradients) => {
                 let [input, scale, bias, gate] = gradients.map(Optional::from);
@@ -150,9 +151,7 @@ impl NormBackend for CubeBackend {
                 }
             }
             Err(refused) => match gated.filter(|_| refused.error.lacks_bindings()) {
-                Some(tensors) => {
-                    portable::normalize_backward_gated::<Self>(operands_of(tensors), &spec)
-                }
+                Some(operands) => portable::normalize_backward_gated(operands, &spec),
                 None => panic!("{}", refused.error),
             },
         }
@@ -724,29 +723,6 @@ fn backward_tensors(tensors: &[Option<CubeTensor>; 7]) -> BackwardTensors {
         sum_gradient,
         gate,
         input_gradient: None,
-    }
-}
-
-/// The operands of a pass that was not launched.
-fn operands_of(tensors: [Option<CubeTensor>; 7]) -> BackwardOperands<CubeBackend> {
-    let [
-        input,
-        output_gradient,
-        saved,
-        scale,
-        bias,
-        sum_gradient,
-        gate,
-    ] = tensors;
-    let is_there = "a backward pass has an input and an output gradient";
-    BackwardOperands {
-        input: input.expect(is_there),
-        output_gradient: output_gradient.expect(is_there),
-        saved: saved.into(),
-        scale: scale.into(),
-        bias: bias.into(),
-        sum_gradient: sum_gradient.into(),
-        gate: gate.into(),
     }
 }
 
