@@ -899,6 +899,44 @@ fn persistent_teams_stage_column_sums() {
     }
 }
 
+/// Teams of several rows load the next row, and so its gate, ahead.
+#[test]
+fn persistent_teams_load_gates_ahead() {
+    for device in devices() {
+        let mut ahead = 0;
+        for place in [ResidualPlace::InputGate, ResidualPlace::OutputGate] {
+            for (rows, cols) in [(530, 96), (528, 520)] {
+                let desc = norm(&[rows, cols], &[1], Statistics::MeanSquare, DType::F32);
+                let gate = TensorDesc::contiguous([rows, cols], DType::F32);
+                let desc = desc.with_scale(TensorDesc::contiguous([cols], DType::F32));
+                let desc = desc.with_residual(gate).with_residual_place(place);
+                let case = BackwardCase::new(desc.with_activation(Activation::Silu), 6);
+                for (strategy, row) in [
+                    (Strategy::Cube, None),
+                    (Strategy::Plane, None),
+                    (Strategy::Cube, Some(StagingPreference::Shared)),
+                ] {
+                    let choice = StrategyChoice::Forced(Knobs {
+                        plane_size: device.plane_size,
+                        row,
+                        ..strategy.into()
+                    });
+                    if gradient_runs(&device, &case.desc, choice) {
+                        let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
+                        ahead += usize::from(plan.blueprint.row.is_ahead());
+                        case.check(&device, choice).unwrap();
+                    }
+                }
+            }
+        }
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        match device.shares_memory() && !is_cpu {
+            true => assert!(ahead > 0, "{}", device.name),
+            false => println!("{}: skipped, its teams load no row ahead", device.name),
+        }
+    }
+}
+
 #[test]
 fn perpendicular_teams_stage_channel_sums() {
     for device in devices() {
